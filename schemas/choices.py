@@ -172,14 +172,9 @@ class CenterUpdate(Choice):
 
 
 class FederatedAlgorithm(Choice):
-    """Algorithms for federated training; they differ in how clients share models."""
+    """Algorithms for federated training."""
 
     R_DPCFL = "r_dpcfl", Tier.EXPERIMENTAL
-    GLOBAL = "global", Tier.PAPER_ONLY
-    LOCAL = "local", Tier.PAPER_ONLY
-    IFCA = "ifca", Tier.PAPER_ONLY
-    MR_MTL = "mr_mtl", Tier.PAPER_ONLY
-    ORACLE = "oracle", Tier.PAPER_ONLY
 
 
 class ModelKind(Choice):
@@ -187,18 +182,6 @@ class ModelKind(Choice):
 
     SOFTMAX = "softmax"
     MLP = "mlp"
-
-
-class UpdateView(Choice):
-    """View of the first updates that is clustered: n_clusters - 1 or two principal components, or all coordinates.
-
-    `TWO_PC_SCALED` stretches both components to ranges of the same length, as the published code of R-DPCFL does.
-    """
-
-    PCA = "pca"
-    TWO_PC = "two_pc", Tier.PAPER_ONLY
-    TWO_PC_SCALED = "two_pc_scaled", Tier.PAPER_ONLY
-    RAW = "raw", Tier.PAPER_ONLY
 
 
 class WhenScarce(Choice):
@@ -223,13 +206,6 @@ class SelectionScore(Choice):
     LOSS = "loss"
 
 
-class ModelStart(Choice):
-    """Initialization of the clusters' models: the same for all, or random for each."""
-
-    IDENTICAL = "identical"
-    RANDOM = "random"
-
-
 class Adjacency(Choice):
     """Neighboring data sets of a client: one row added or removed, or one row replaced."""
 
@@ -238,11 +214,10 @@ class Adjacency(Choice):
 
 
 class SiloAccountant(Choice):
-    """Accountants that compose a client's events; paper_code repeats the published code's old conversion."""
+    """Accountants that compose a client's events."""
 
     RDP = "rdp"
     PLD = "pld"
-    PAPER_CODE = "paper_code", Tier.PAPER_ONLY
 
 
 class ClusterSearch(Choice):

@@ -344,20 +344,17 @@ def _as_sent(encoded: pathlib.Path, name: str) -> pathlib.Path:
 
 
 FEDERATIONS: dict[str, Settings] = {
-    **{name: {} for name in ("r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle")},
+    "r_dpcfl": {},
     "mlp": {"training__model": "mlp", "training__hidden_units": 4},
     "replace_one": {"privacy__adjacency": "replace_one"},
-    "searched": {"n_clusters": {"max": 3, "choose": "mss"}, "clustering": {"view": "raw"}},
+    "searched": {"n_clusters": {"max": 3, "choose": "mss"}},
 }
 
 
 def clustered_fl(desk: Desk, name: str) -> Digests:
     """Models of silos."""
-    algorithm = name if name in ("global", "local", "ifca", "mr_mtl", "oracle") else "r_dpcfl"
     changes = {"key_uri": desk.key, "evaluation": {"path": desk.held_out}, "training__rounds": 3} | FEDERATIONS[name]
-    settings = federation.job(desk.silos, algorithm, **changes)
-    if algorithm in ("global", "local", "mr_mtl"):
-        del settings["n_clusters"]
+    settings = federation.job(desk.silos, **changes)
     return digests_of(desk.run(f"clustered_fl/{name}", "clustered_fl", settings))
 
 

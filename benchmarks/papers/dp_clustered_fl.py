@@ -21,16 +21,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import heading, write
+from benchmarks.papers import federated_baselines
 from benchmarks.papers.federated_clients import CLUSTER_SIZES, SHIFTS, TRUTH, Clients, Images, clients, load
-from dapple_dp.schemas.choices import (
-    Adjacency,
-    FederatedAlgorithm,
-    ModelKind,
-    ModelStart,
-    SiloAccountant,
-    UpdateView,
-    WhenScarce,
-)
+from dapple_dp.schemas.choices import Adjacency, ModelKind, SiloAccountant, WhenScarce
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget
 from dapple_dp.schemas.clustered_fl.records import (
     GIVEN_SEPARATION,
@@ -43,7 +36,7 @@ from dapple_dp.schemas.clustered_fl.records import (
     TrainingParams,
 )
 from dapple_dp.transforms.clustered_fl.scarce_rows import begin
-from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_plan
+from dapple_dp.transforms.clustered_fl.silo_accounting import SELECTION_SHARE, selection_rounds, silo_plan
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import model_of
 from tests.scenes.federation import run_rounds
@@ -62,29 +55,32 @@ SOFTMAX = functools.partial(ModelShape, kind=ModelKind.SOFTMAX)
 
 
 class Method(NamedTuple):
-    """A setting of the rounds; `when` is None for the paper, which believes every separation."""
+    """R-DPCFL or a baseline; `when` is None for the paper, which believes every separation."""
 
-    algorithm: FederatedAlgorithm
-    start: ModelStart = ModelStart.IDENTICAL
+    algorithm: str = "r_dpcfl"
+    random: bool = False
     pull: float = 0.0
     ratio: float = 1.0
-    view: UpdateView = UpdateView.PCA
     when: WhenScarce | None = None
+
+    def selections(self, rounds: int, share: float = SELECTION_SHARE) -> int:
+        """Rounds in which clients select a model."""
+        return selection_rounds(rounds, share) if self.algorithm in ("r_dpcfl", "ifca") else 0
 
 
 METHODS = {
-    "oracle": Method(FederatedAlgorithm.ORACLE),
-    "R-DPCFL": Method(FederatedAlgorithm.R_DPCFL),
-    "R-DPCFL, the job's defaults": Method(FederatedAlgorithm.R_DPCFL, when=WhenScarce.AUTO),
-    "R-DPCFL, first noise x 2": Method(FederatedAlgorithm.R_DPCFL, ratio=2.0),
-    "IFCA, identical start": Method(FederatedAlgorithm.IFCA),
-    "IFCA, random start": Method(FederatedAlgorithm.IFCA, start=ModelStart.RANDOM),
-    **{f"MR-MTL, pull {pull:g}": Method(FederatedAlgorithm.MR_MTL, pull=pull) for pull in PULLS},
-    "Local": Method(FederatedAlgorithm.LOCAL),
-    "Global": Method(FederatedAlgorithm.GLOBAL),
+    "oracle": Method("oracle"),
+    "R-DPCFL": Method(),
+    "R-DPCFL, the job's defaults": Method(when=WhenScarce.AUTO),
+    "R-DPCFL, first noise x 2": Method(ratio=2.0),
+    "IFCA, identical start": Method("ifca"),
+    "IFCA, random start": Method("ifca", random=True),
+    **{f"MR-MTL, pull {pull:g}": Method("mr_mtl", pull=pull) for pull in PULLS},
+    "Local": Method("local"),
+    "Global": Method("global"),
 }
 FEW = ("oracle", "R-DPCFL", "IFCA, identical start", "Local")
-CLUSTERING = [name for name, method in METHODS.items() if method.algorithm.value in ("r_dpcfl", "ifca")]
+CLUSTERING = [name for name, method in METHODS.items() if method.algorithm in ("r_dpcfl", "ifca")]
 
 
 class Outcome(NamedTuple):
@@ -172,41 +168,48 @@ def federation_of(
     settings: dict[str, Any] = {
         "n_clusters": 8 if search else len(CLUSTER_SIZES),
         "search": search,
-        "view": method.view,
-        "start": method.start,
-        "selection_rounds": selection_rounds(method.algorithm, training.rounds),
-        "pull": method.pull,
+        "selection_rounds": method.selections(training.rounds),
         "min_separation": 0.0 if method.when is None else SEARCHED_SEPARATION if search else GIVEN_SEPARATION,
         "when_scarce": method.when or WhenScarce.CLUSTER,
     }
-    clustering = ClusteringParams(algorithm=method.algorithm, **settings | options)
+    clustering = ClusteringParams(**settings | options)
     n_rows, n_features = data.rows[0].features.shape
     found = shape(n_features=n_features, n_classes=n_classes)
     public_seed = seed.to_bytes(32, "big")
     sizes = (n_rows,) * len(truth)
-    training, clustering, _ = begin(training, clustering, budget, sizes, found.n_parameters, public_seed)
-    plan = silo_plan(n_rows, training, clustering, budget)
+    is_baseline, choice = method.algorithm != "r_dpcfl", 0.0
+    if is_baseline:
+        noise = first = federated_baselines.multiplier(n_rows, training, clustering.selection_rounds, budget)
+    else:
+        training, clustering, _ = begin(training, clustering, budget, sizes, found.n_parameters, public_seed)
+        plan = silo_plan(n_rows, training, clustering, budget)
+        noise, first, choice = plan.noise_multiplier, plan.first_round_multiplier, plan.choice_multiplier
     silos = tuple(
         Silo(
             client_id=f"client-{index}",
             n_rows=n_rows,
-            noise_multiplier=plan.noise_multiplier,
-            first_round_multiplier=plan.first_round_multiplier,
-            select_epsilon=plan.select_epsilon,
-            choice_stddev=plan.choice_multiplier,
-            true_cluster=int(cluster),
+            noise_multiplier=noise,
+            first_round_multiplier=first,
+            select_epsilon=budget.select_share * budget.epsilon,
+            choice_stddev=choice,
         )
-        for index, cluster in enumerate(truth)
+        for index in range(len(truth))
     )
-    return Federation(shape=found, training=training, clustering=clustering, silos=silos, public_seed=public_seed)
+    public = {"shape": found, "training": training, "clustering": clustering, "silos": silos}
+    if not is_baseline:
+        return Federation(**public, public_seed=public_seed)
+    own = {"algorithm": method.algorithm, "truth": tuple(truth.tolist()), "random": method.random, "pull": method.pull}
+    return federated_baselines.Baseline(**public, **own, public_seed=public_seed)
 
 
 def run(federation: Federation, data: Clients, seed: int, rounds: int | None = None) -> Outcome:
     """All rounds, or the first ones."""
-    stream = KeyStream(seed.to_bytes(32, "little"), encode_label("dp_clustered_fl"))
+    stream, go = stream_of(seed), run_rounds
+    if isinstance(federation, federated_baselines.Baseline):
+        go = federated_baselines.run_rounds
     start = time.process_time()
-    early = run_rounds(federation, data.rows, stream, rounds=1)
-    final = early if rounds == 1 else run_rounds(federation, data.rows, stream, early)
+    early = go(federation, data.rows, stream, rounds=1)
+    final = early if rounds == 1 else go(federation, data.rows, stream, early)
     seconds = time.process_time() - start
     accuracies = np.array([_accuracy(federation, final, data, client) for client in range(len(TRUTH))])
     ending = final.assignments
@@ -220,6 +223,11 @@ def run(federation: Federation, data: Clients, seed: int, rounds: int | None = N
         iterations=final.em_iterations,
         seconds=seconds,
     )
+
+
+def stream_of(seed: int) -> KeyStream:
+    """The stream of a run."""
+    return KeyStream(seed.to_bytes(32, "little"), encode_label("dp_clustered_fl"))
 
 
 def same(assignments: np.ndarray) -> bool:
@@ -298,12 +306,18 @@ def first_rounds(
 def view_section(cells: Sequence[Clients]) -> list[str]:
     """True clusters after the first round by what is clustered."""
     rows = []
-    for view in UpdateView:
-        method = METHODS["R-DPCFL"]._replace(view=view)
-        found = [first_rounds(method, SMALL, cells, epsilon) for epsilon in EPSILONS]
-        rows.append([view, *(f"{sum(o.first for o in per)}, {mean(o.separation for o in per)}" for per in found)])
+    for view in federated_baselines.VIEWS:
+        found = [[_first_view(cell, epsilon, seed, view) for seed, cell in enumerate(cells)] for epsilon in EPSILONS]
+        rows.append([view, *(f"{sum(true for true, _ in per)}, {mean(mss for _, mss in per)}" for per in found)])
     lines = [f"What of the updates is clustered: true clusters after the first round of {len(cells)} runs, and MSS."]
     return lines + table(["", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)], rows)
+
+
+def _first_view(cell: Clients, epsilon: float, seed: int, view: str) -> tuple[bool, float]:
+    """Whether the first updates show the true clusters, and MSS."""
+    federation = federation_of(METHODS["R-DPCFL"], SMALL, cell, epsilon, seed)
+    found = federated_baselines.first_clusters(federation, cell.rows, stream_of(seed), view)
+    return same(found.responsibilities.argmax(axis=1)), found.separation
 
 
 def search_section(cells: Sequence[Clients]) -> list[str]:

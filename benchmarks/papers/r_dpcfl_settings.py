@@ -26,7 +26,6 @@ from benchmarks.papers.federated_clients import SHIFTS, Clients, Images, clients
 from benchmarks.papers.image_models import CnnShape, ResNetShape
 from dapple_dp.schemas.choices import SelectionScore
 from dapple_dp.schemas.clustered_fl.records import ModelShape, TrainingParams
-from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds
 
 PAPER = TrainingParams(rounds=200, local_epochs=1, batch_size=32, learning_rate=0.05, clipping_norm=3.0)
 """E, K, b and c of the paper; the rate is the better one of two that were tried, and those of the paper are unknown."""
@@ -136,7 +135,7 @@ def options_section(images: Images, arguments: argparse.Namespace) -> Iterator[l
     for name in ("R-DPCFL", "IFCA, identical start"):
         for score in SelectionScore:
             for share in SHARES:
-                rounds = selection_rounds(METHODS[name].algorithm, training.rounds, share)
+                rounds = METHODS[name].selections(training.rounds, share)
                 options = {"selection_rounds": rounds, "select_by": score}
                 rows.append([f"{name}, {score}, {share:.1%} of rounds", *_both(cells, name, training, options)])
     yield [f"## Selections: share of rounds, and by what (rotation, {size})", *table(head, rows)]

@@ -17,12 +17,11 @@ from benchmarks import measurement
 from benchmarks.machine import heading
 from benchmarks.papers.dp_clustered_fl import PAPER_ROWS, SMALL, SMALL_ROWS
 from benchmarks.papers.r_dpcfl_settings import PAPER
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from dapple_dp.schemas.choices import Adjacency, SiloAccountant
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
 from dapple_dp.transforms.clustered_fl.silo_accounting import selection_rounds, silo_epsilon, silo_plan
 
-ALGORITHM = FederatedAlgorithm.R_DPCFL
 N_ROWS, ROUNDS, CLIPPING_NORM, LEARNING_RATE, N_PARAMETERS = 6_600, 200, 3.0, 5e-4, 11_181_642
 BUDGET = SiloBudget(epsilon=5.0, delta=1e-4, adjacency=Adjacency.ADD_REMOVE, accountant=SiloAccountant.RDP)
 BATCHES = (32, 128, 512, 2_048, N_ROWS)
@@ -55,8 +54,8 @@ def replacement(epsilons: Sequence[float]) -> list[str]:
     )
     lines = ["## Definition 3.1: a replaced row", "", f"| {columns} |", "| --- " * 8 + "|"]
     for (n_rows, training), epsilon in itertools.product(DRAWN, epsilons):
-        selections = selection_rounds(ALGORITHM, training.rounds)
-        clustering = ClusteringParams(algorithm=ALGORITHM, n_clusters=4, selection_rounds=selections)
+        selections = selection_rounds(training.rounds)
+        clustering = ClusteringParams(n_clusters=4, selection_rounds=selections)
         drawn = dataclasses.replace(BUDGET, epsilon=epsilon)
         exact = dataclasses.replace(drawn, accountant=SiloAccountant.PLD)
         replaced = dataclasses.replace(exact, adjacency=Adjacency.REPLACE_ONE)
@@ -83,7 +82,7 @@ def multiplier(first: int, later: int, rounds: int) -> float:
         clipping_norm=CLIPPING_NORM,
         first_batch_size=first,
     )
-    clustering = ClusteringParams(algorithm=ALGORITHM, n_clusters=4)
+    clustering = ClusteringParams(n_clusters=4)
     return silo_plan(N_ROWS, training, clustering, BUDGET).noise_multiplier
 
 

@@ -22,7 +22,7 @@ from dapple_dp.pipelines.page.page import (
     render_page,
 )
 from dapple_dp.pipelines.page.stamp import RunStamp
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, WhenScarce
+from dapple_dp.schemas.choices import Adjacency, WhenScarce
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.clustered_fl.plan import TRUST, TRUSTED, SiloStatement
 from dapple_dp.schemas.clustered_fl.records import FederatedState, Federation
@@ -31,20 +31,11 @@ from dapple_dp.transforms.numerics.clustered_fl.bounded_rows import row_norm
 from dapple_dp.transforms.numerics.clustered_fl.round import is_apart
 
 _MOST_CLIENTS = 200
-_ALGORITHMS = {
-    FederatedAlgorithm.R_DPCFL: "R-DPCFL",
-    FederatedAlgorithm.GLOBAL: "Global",
-    FederatedAlgorithm.LOCAL: "Local",
-    FederatedAlgorithm.IFCA: "IFCA",
-    FederatedAlgorithm.MR_MTL: "MR-MTL",
-    FederatedAlgorithm.ORACLE: "Oracle",
-}
 _FIRST_ROUNDS = {
     WhenScarce.APART: "ordinary batches, a model for every client",
     WhenScarce.CLUSTER: "full batches",
     WhenScarce.ONE_MODEL: "full batches",
 }
-_PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 
 
 class Judged(NamedTuple):
@@ -85,14 +76,13 @@ def render(view: FederationView) -> Drawn:
 def page(view: FederationView) -> Page:
     """Builds the page of a run."""
     config, federation = view.config, view.federation
-    algorithm = _ALGORITHMS[config.algorithm]
     models = plural(len(np.unique(view.state.assignments)), "model")
     judged = " Accuracy is of the evaluation data and not private." if view.judged else ""
     return Page(
         title=f"Federated learning of {config.data.name}" if config.data.name else "Clustered federated learning",
-        lead=f"{federation.n_clients} clients trained {models} by {algorithm}; each client's updates were made private "
+        lead=f"{federation.n_clients} clients trained {models} by R-DPCFL; each client's updates were made private "
         f"for its own rows before they were added up.{judged}",
-        tags=(algorithm, f"{config.training.model} models", f"{config.training.rounds} rounds", TRUST),
+        tags=("R-DPCFL", f"{config.training.model} models", f"{config.training.rounds} rounds", TRUST),
         label=_label(view),
         sections=(*_accuracy(view), _clusters(view), _training(view), _guarantee(view)),
         stamp=view.stamp,
@@ -175,31 +165,27 @@ def _clusters(view: FederationView) -> Section:
         note="" if shown == len(silos) else f"The first {shown} of {len(silos)}; assignments.parquet has all.",
     )
     lead = "Every number here is computed from private updates, and from private answers where clients chose a model."
-    if view.config.algorithm in _PERSONAL:
-        lead = "Every client has a model of its own."
-    return Section(name="clusters", title="Clusters", lead=lead, blocks=(*_separation(view), sizes, clients))
+    return Section(name="clusters", title="Clusters", lead=lead, blocks=(_separation(view), sizes, clients))
 
 
-def _separation(view: FederationView) -> tuple[Notice | Facts, ...]:
-    """The separation of the first updates; empty unless the algorithm is R-DPCFL."""
+def _separation(view: FederationView) -> Notice | Facts:
+    """The separation of the first updates."""
     state = view.state
-    if view.config.algorithm is not FederatedAlgorithm.R_DPCFL:
-        return ()
     if is_apart(view.federation, state):
-        return (_own_models(view),)
+        return _own_models(view)
     if len(state.models) == 1:
         text = (
             "The first updates showed no clusters that stand out of the noise, so all clients trained one model. "
             "A larger epsilon, more rows per client or a smaller first_round_noise_ratio would help."
         )
-        return (Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED),)
+        return Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)
     pairs = (
         ("First round", _FIRST_ROUNDS[view.federation.clustering.when_scarce]),
         ("Smallest separation of clusters", f"{state.separation:.3g}"),
         ("Last round with sampled clusters", str(state.switch_round)),
         ("Iterations of the mixture", str(state.em_iterations)),
     )
-    return (Facts(title="Clusters of the first updates", badge=Badge.RELEASED, pairs=pairs),)
+    return Facts(title="Clusters of the first updates", badge=Badge.RELEASED, pairs=pairs)
 
 
 def _own_models(view: FederationView) -> Notice | Facts:

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.round_driver import plan_digest
 from dapple_dp.pipelines.tables.private_source import private_source, staged_listing
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.choices import ModelKind
 from dapple_dp.schemas.clustered_fl.config import ChunksConfig, ClusteredFLConfig, SearchedClusters
 from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget, SiloPlan, SiloStatement
@@ -70,7 +70,7 @@ class PlannedFederation:
             delta=self.config.privacy.delta,
             accountant=str(self.config.privacy.accountant_used),
             events=tuple(self.events(self.federation.training.rounds)),
-            first_round=self.beginning.to_json() if self.config.algorithm is FederatedAlgorithm.R_DPCFL else None,
+            first_round=self.beginning.to_json(),
         )
 
     def events(self, n_rounds: int) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def plan_federation(config: ClusteredFLConfig, options: PipelineOptions, folder:
         shape=shape,
         training=training,
         clustering=clustering,
-        silos=_silos(config, clients, plans),
+        silos=_silos(clients, plans),
         public_seed=seed,
     )
     table = dataclasses.replace(contract.table, n_features=clients.n_features)
@@ -205,10 +205,9 @@ def _shape(config: ClusteredFLConfig, n_features: int) -> ModelShape:
 
 
 def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams:
-    """Clustering parameters for the chosen algorithm."""
-    options, algorithm = config.clustering, config.algorithm
+    """Clustering parameters of the job."""
+    options, n_clusters = config.clustering, config.max_clusters
     search = isinstance(config.n_clusters, SearchedClusters)
-    n_clusters = len(set(clients.groups)) if algorithm is FederatedAlgorithm.ORACLE else config.max_clusters
     if n_clusters > len(clients.names):
         raise ConfigError(
             f"n_clusters must be at most the number of clients, {len(clients.names)}, got {n_clusters}; ask for fewer "
@@ -216,13 +215,9 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
         )
     believed = SEARCHED_SEPARATION if search else GIVEN_SEPARATION
     return ClusteringParams(
-        algorithm=algorithm,
         n_clusters=n_clusters,
         search=search,
-        view=options.view,
-        start=options.start,
-        selection_rounds=selection_rounds(algorithm, config.training.rounds, options.selection_share),
-        pull=options.pull if algorithm is FederatedAlgorithm.MR_MTL else 0.0,
+        selection_rounds=selection_rounds(config.training.rounds, options.selection_share),
         min_separation=believed if options.min_separation is None else options.min_separation,
         when_scarce=options.when_scarce,
         switch_round=options.switch_round,
@@ -230,9 +225,7 @@ def _clustering(config: ClusteredFLConfig, clients: Clients) -> ClusteringParams
     )
 
 
-def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, ...]) -> tuple[Silo, ...]:
-    groups = {group: number for number, group in enumerate(sorted(set(clients.groups)))}
-    oracle = config.algorithm is FederatedAlgorithm.ORACLE
+def _silos(clients: Clients, plans: tuple[SiloPlan, ...]) -> tuple[Silo, ...]:
     return tuple(
         Silo(
             client_id=name,
@@ -241,7 +234,6 @@ def _silos(config: ClusteredFLConfig, clients: Clients, plans: tuple[SiloPlan, .
             first_round_multiplier=plan.first_round_multiplier,
             select_epsilon=plan.select_epsilon,
             choice_stddev=plan.choice_multiplier,
-            true_cluster=groups[group] if oracle else None,
         )
-        for name, n_rows, group, plan in zip(clients.names, clients.n_rows, clients.groups, plans, strict=True)
+        for name, n_rows, plan in zip(clients.names, clients.n_rows, plans, strict=True)
     )

@@ -11,10 +11,8 @@ from dapple_dp.schemas.choices import (
     ClusterSearch,
     FederatedAlgorithm,
     ModelKind,
-    ModelStart,
     SelectionScore,
     SiloAccountant,
-    UpdateView,
     WhenScarce,
 )
 from dapple_dp.schemas.errors import ConfigError
@@ -33,8 +31,6 @@ from dapple_dp.schemas.settings.section import (
 )
 from dapple_dp.schemas.tables.data_section import DataConfig, LedgerPath, OptionalCsv, check_named
 
-_CLUSTERED = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
-
 
 class SearchedClusters(Section):
     """A number of clusters that the run finds itself, at no further privacy cost."""
@@ -46,7 +42,7 @@ class SearchedClusters(Section):
 def _searched_or_given(value: object) -> object:
     """Validates an integer >= 1, or a section with `max` and `choose`."""
     value = python_scalar(value)
-    if value is None or isinstance(value, SearchedClusters):
+    if isinstance(value, SearchedClusters):
         return value
     if isinstance(value, Mapping):
         try:
@@ -82,8 +78,7 @@ class LabeledDataConfig(DataConfig):
     )
     group: Text | None = Field(
         default=None,
-        description="the column with a public group of the client: the true cluster for algorithm oracle, and whose "
-        "accuracy is reported; or leave it out",
+        description="the column with a public group of the client, whose accuracy is reported, or leave it out",
     )
     public_rows: Annotated[int | dict[str, int] | None, BeforeValidator(_row_counts)] = Field(  # type: ignore[assignment]
         default=None,
@@ -122,8 +117,7 @@ class SiloPrivacyConfig(Section):
     )
     accountant: SiloAccountant | None = Field(
         default=None,
-        description="rdp, pld, or paper_code for the conversion of the published code; or leave it out for rdp "
-        "(adjacency replace_one: pld)",
+        description="rdp or pld, or leave it out for rdp (adjacency replace_one: pld)",
     )
     select_share: Share = Field(
         default=0.03, description="the epsilon of one selection as a share of epsilon, strictly between 0 and 1"
@@ -166,8 +160,7 @@ class TrainingConfig(Section):
     batch_size: Count = Field(description="the expected size of a batch after the first round, an integer >= 1")
     first_batch_size: Count | None = Field(
         default=None,
-        description="the expected size of a batch in the first round of algorithm r_dpcfl, an integer >= 1, or leave "
-        "it out for all rows",
+        description="the expected size of a batch in the first round, an integer >= 1, or leave it out for all rows",
     )
     learning_rate: Annotated[float, Field(strict=True, gt=0, le=1e9), Scalar] = Field(
         description="the learning rate, a number > 0 and at most 1e9"
@@ -189,18 +182,6 @@ class TrainingConfig(Section):
 class ClusteringConfig(Section):
     """Clustering of the clients."""
 
-    view: UpdateView = Field(
-        default=UpdateView.PCA,
-        description="pca for clusters - 1 principal components of the first updates, two_pc for two, two_pc_scaled for "
-        "two that are stretched to [0, 1], as the published code does, or raw for all coordinates",
-    )
-    start: ModelStart = Field(
-        default=ModelStart.IDENTICAL, description="identical or random: how the models of algorithm ifca start"
-    )
-    pull: Annotated[float, Field(strict=True, ge=0, le=1e9), Scalar] = Field(
-        default=0.002,
-        description="the weight of the distance to the mean model for algorithm mr_mtl, a number from 0 to 1e9",
-    )
     min_separation: Annotated[float, Field(strict=True, ge=0, le=1e9), Scalar] | None = Field(
         default=None,
         description="the separation of the first updates (MSS) below which clusters are not believed, a number from "
@@ -208,15 +189,15 @@ class ClusteringConfig(Section):
     )
     when_scarce: WhenScarce = Field(
         default=WhenScarce.AUTO,
-        description="what algorithm r_dpcfl does where rows are too scarce for clusters to be seen: cluster for a full "
+        description="what is done where rows are too scarce for clusters to be seen: cluster for a full "
         "first batch and, while clusters are not believed, models of the clients' own; apart for such models from the "
         "start; one_model for a full first batch and, without clusters, one model for all; auto for cluster or apart "
         "by a simulation on public numbers",
     )
     switch_round: Count | None = Field(
         default=None,
-        description="the last round of algorithm r_dpcfl with clusters drawn from the mixture, an integer >= 1 and at "
-        "most training.rounds, or leave it out for the paper's (1 - MPO) rounds / 2",
+        description="the last round with clusters drawn from the mixture, an integer >= 1 and at most "
+        "training.rounds, or leave it out for the paper's (1 - MPO) rounds / 2",
     )
     selection_share: Annotated[float, Field(strict=True, gt=0, le=1), Scalar] = Field(
         default=0.1,
@@ -251,10 +232,10 @@ class ChunksConfig(Section):
 class ClusteredFLConfig(JobSettings):
     """One `clustered_fl` job."""
 
-    algorithm: FederatedAlgorithm = Field(description="r_dpcfl, global, local, ifca, mr_mtl or oracle")
+    algorithm: FederatedAlgorithm = Field(description="r_dpcfl")
     data: LabeledDataConfig = Field(description="the section of the private tables with path, client_id and label")
-    n_clusters: Annotated[int | SearchedClusters | None, BeforeValidator(_searched_or_given)] = Field(
-        default=None, description="the number of clusters, an integer >= 1, or a section of max and choose: mss"
+    n_clusters: Annotated[int | SearchedClusters, BeforeValidator(_searched_or_given)] = Field(
+        description="the number of clusters, an integer >= 1, or a section of max and choose: mss"
     )
     privacy: SiloPrivacyConfig = Field(description="the section of the guarantee with epsilon, delta and adjacency")
     training: TrainingConfig = Field(description="the section of training with model, rounds and batch_size")
@@ -274,19 +255,6 @@ class ClusteredFLConfig(JobSettings):
     _ledger_knows_the_data = pydantic.model_validator(mode="after")(check_named)
 
     @pydantic.model_validator(mode="after")
-    def _clusters_belong_to_the_algorithm(self) -> Self:
-        if self.algorithm in _CLUSTERED and self.n_clusters is None:
-            raise ConfigError(f"n_clusters is required for algorithm {self.algorithm}; give the number of clusters.")
-        if isinstance(self.n_clusters, SearchedClusters) and self.algorithm is not FederatedAlgorithm.R_DPCFL:
-            raise ConfigError(
-                f"n_clusters must be an integer for algorithm {self.algorithm}, got a section; give the number, or "
-                "use algorithm r_dpcfl."
-            )
-        if self.algorithm is FederatedAlgorithm.ORACLE and self.data.group is None:
-            raise ConfigError("data.group is required for algorithm oracle; name the column of the true clusters.")
-        return self
-
-    @pydantic.model_validator(mode="after")
     def _clusters_are_left_in_a_round_of_the_run(self) -> Self:
         if (self.clustering.switch_round or 0) > self.training.rounds:
             raise ConfigError(
@@ -297,10 +265,8 @@ class ClusteredFLConfig(JobSettings):
 
     @property
     def max_clusters(self) -> int:
-        """The number of clusters, or the largest one to try; 1 if the algorithm needs none."""
-        if isinstance(self.n_clusters, SearchedClusters):
-            return self.n_clusters.max
-        return self.n_clusters or 1
+        """The number of clusters, or the largest one to try."""
+        return self.n_clusters if isinstance(self.n_clusters, int) else self.n_clusters.max
 
 
 def load_clustered_fl_config(text: str) -> ClusteredFLConfig:

@@ -30,9 +30,9 @@ class SiloBudget:
       adjacency: difference of neighboring data sets.
       accountant: method that composes the events.
       select_share: epsilon of one selection over `epsilon`.
-      first_round_noise_ratio: noise multiplier of the first round over that of later ones (R-DPCFL).
+      first_round_noise_ratio: noise multiplier of the first round over that of later ones.
       choice_share: share of the budget for one choice between models: the variance of its noise is that of a choice
-        that spends the whole budget, divided by this share (R-DPCFL).
+        that spends the whole budget, divided by this share.
     """
 
     epsilon: float

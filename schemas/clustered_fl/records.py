@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, UpdateView, WhenScarce
+from dapple_dp.schemas.choices import ModelKind, SelectionScore, WhenScarce
 
 UPDATE_UNIT = 2.0**-32
 """Value of one unit of a client's integer update, in the unit of the model's parameters."""
@@ -57,7 +57,7 @@ class TrainingParams:
       batch_size: expected size of a Poisson-sampled batch.
       learning_rate: > 0.
       clipping_norm: > 0, of one row's gradient.
-      first_batch_size: `batch_size` for the first round of R-DPCFL; None for full batches.
+      first_batch_size: `batch_size` for the first round; None for full batches.
     """
 
     rounds: int
@@ -73,27 +73,19 @@ class ClusteringParams:
     """Parameters of the clustering.
 
     Attributes:
-      algorithm: R-DPCFL or a baseline.
       n_clusters: number of clusters; if `search`, the largest one to try.
       search: true to search the number of clusters from 2 on.
-      view: part of the first updates that is clustered.
-      start: initialization of IFCA's models.
-      selection_rounds: rounds in which every client selects its cluster (R-DPCFL, IFCA).
-      pull: weight of the distance to the mean model (MR-MTL).
+      selection_rounds: rounds in which every client selects its cluster.
       min_separation: clusters with a smaller separation are ignored.
       when_scarce: fallback in that case; never `AUTO`, which is resolved before.
-      switch_round: last round with sampled clusters (R-DPCFL); None to compute it from the overlap.
-      select_by: score by which clients select a model (R-DPCFL, IFCA).
-      offer_rounds: rounds, in order, after which clients that train separate models are offered others (R-DPCFL).
+      switch_round: last round with sampled clusters; None to compute it from the overlap.
+      select_by: score by which clients select a model.
+      offer_rounds: rounds, in order, after which clients that train separate models are offered others.
     """
 
-    algorithm: FederatedAlgorithm
     n_clusters: int
     search: bool = False
-    view: UpdateView = UpdateView.PCA
-    start: ModelStart = ModelStart.IDENTICAL
     selection_rounds: int = 0
-    pull: float = 0.0
     min_separation: float = GIVEN_SEPARATION
     when_scarce: WhenScarce = WhenScarce.CLUSTER
     switch_round: int | None = None
@@ -109,10 +101,9 @@ class Silo:
       client_id: id of the client.
       n_rows: number of rows that the client declared in public, >= 1.
       noise_multiplier: z: noise stddev / clipping norm of a Poisson-sampled step; 0 means no privacy.
-      first_round_multiplier: z of steps in the first round (R-DPCFL).
+      first_round_multiplier: z of steps in the first round.
       select_epsilon: epsilon of one selection; infinity means no privacy.
       choice_stddev: noise stddev of the answer to an offer, in rows; 0 means no privacy.
-      true_cluster: for the oracle only.
     """
 
     client_id: str
@@ -121,7 +112,6 @@ class Silo:
     first_round_multiplier: float
     select_epsilon: float
     choice_stddev: float = 0.0
-    true_cluster: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +146,8 @@ class FederatedState:
       round_number: completed rounds; 0 before the first.
       models: float64, shape (n_models, n_parameters).
       assignments: int64, shape (n_clients,); model that each client trains next, unless it selects one itself.
-      responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round
-        of R-DPCFL, else those of `assignments`.
+      responsibilities: float64, shape (n_clients, n_models); probabilities of clusters after the first round,
+        else those of `assignments`.
       separation: MSS of the clusters in the first round, or of those that were offered later; NaN without any
         search for clusters.
       switch_round: E_c, the last round with sampled clusters, before selections begin; 0 without clusters.
@@ -266,7 +256,7 @@ class ClientUpdate:
 
     Attributes:
       client: index of the client.
-      slot: index of the sum for the update: the client's index in the first round of R-DPCFL, later `cluster`.
+      slot: index of the sum for the update: the client's index in the first round, later `cluster`.
       cluster: index of the trained model.
       values: int64, shape (n_parameters,); change of the model, in units of 2**-32.
       answer: noisy number of rows by which the offered model beats the current one; 0 without an offer.

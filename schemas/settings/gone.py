@@ -25,6 +25,8 @@ _TO_ENTRY = "write it into deployment.yaml beside the release"
 _OF_ALGORITHM_5 = "leave it out: Algorithm 5 of the paper is code of benchmarks/papers, and no better on data"
 _OF_IMAGES = "use mlp; `python -m benchmarks.papers --draw r-dpcfl-cnn` runs networks for images"
 _FIXED_START = "leave it out: a private start takes half of the budget"
+_OF_R_DPCFL = "is code of benchmarks/papers, to compare R-DPCFL with"
+_BASELINES = "global ifca local mr_mtl oracle"
 GONE: Mapping[str, Gone] = {
     "clipping.bounds": Gone(
         "leave it out: bounds of clients are medians over server data",
@@ -33,6 +35,9 @@ GONE: Mapping[str, Gone] = {
     ),
     "clipping.quantile": Gone("leave it out: a private norm is the .95 quantile of the rows' norms", 0.95, "norm"),
     "clipping.share": Gone("leave it out: a private norm takes .05 of the budget", 0.05, "norm"),
+    "clustering.pull": Gone(f"leave it out: MR-MTL {_OF_R_DPCFL}", 0.002, "selection_share"),
+    "clustering.start": Gone(f"leave it out: IFCA {_OF_R_DPCFL}", "identical", "min_separation"),
+    "clustering.view": Gone("leave it out: principal components show clusters best", "pca", "min_separation"),
     "deployment.access_controls": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.data_curator_name": Gone(_TO_ENTRY, None, "approved_by"),
     "deployment.data_curator_type": Gone(_TO_ENTRY, None, "approved_by"),
@@ -87,7 +92,9 @@ GONE: Mapping[str, Gone] = {
 }
 """Removed settings by dotted name."""
 GONE_VALUES: Mapping[tuple[str, str], str] = {
+    **{("algorithm", name): f"use r_dpcfl: {name} {_OF_R_DPCFL}" for name in _BASELINES.split()},
     ("algorithm", "windows"): _OF_STREAM,
+    ("privacy.accountant", "paper_code"): "leave privacy.accountant out: the same divergences give a smaller epsilon",
     ("privacy.shares", "a section"): "use auto, which simulates shares on the server data, or leave it out",
     ("training.model", "cnn"): _OF_IMAGES,
     ("training.model", "resnet"): _OF_IMAGES,

@@ -14,7 +14,6 @@ from apache_beam.coders import PickleCoder, registry
 from apache_beam.utils.shared import Shared
 
 from dapple_dp.pipelines.trusted_zone import sweep
-from dapple_dp.schemas.choices import FederatedAlgorithm
 from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.core.plan import Promise, PromisedPlan, Zone
@@ -243,7 +242,7 @@ class OwnShared(Shared):
 
 
 def test_terms_of_federated_training_are_looked_into():
-    terms = federation.federation(FederatedAlgorithm.GLOBAL, rounds=1)
+    terms = federation.federation(rounds=1)
     silos = (*terms.silos[:-1], Louder())
     cases = {
         "Louder": federated(dataclasses.replace(terms, silos=silos), (PLACE,)),

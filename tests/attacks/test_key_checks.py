@@ -199,7 +199,7 @@ CASES = {
     "encode": [lambda desk: released_bytes.reports(desk, "nested")],
     "shuffle": [],
     "decode": [],
-    "clustered_fl": [lambda desk: released_bytes.clustered_fl(desk, "global")],
+    "clustered_fl": [lambda desk: released_bytes.clustered_fl(desk, "r_dpcfl")],
 }
 """Cases by the job that comes first in them; of the others, the case before runs them too."""
 HOLD_NONE = {"assign", "evaluate"}

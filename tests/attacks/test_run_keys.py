@@ -143,7 +143,7 @@ def charged(tmp_path):
     ledger = ledgers.new_ledger(tmp_path, ledgers.basic_limit(50.0, 1.0))
     rows = lake.write_lake(tmp_path / "lake", lake.mixture(60), np.arange(60))
     shared = {"ledger": ledger.path, "key_uri": lake.write_key(tmp_path / "team.key"), "data__name": "census"}
-    training = federation.job(federation.write_lake(tmp_path / "silos"), "global", **shared)
+    training = federation.job(federation.write_lake(tmp_path / "silos"), **shared)
     training["training"]["rounds"] = 1
     jobs = {"encode": reports.settings(rows, **shared), "clustered_fl": training}
     with lake.written_keys_draw():
@@ -343,7 +343,7 @@ def silos(tmp_path_factory):
 
 
 def test_federated_runs_train_other_models(silos, tmp_path):
-    job = federation.job(silos, "global", training__rounds=2, key_uri=lake.write_key(tmp_path / "key"))
+    job = federation.job(silos, training__rounds=2, key_uri=lake.write_key(tmp_path / "key"))
     manifests = []
     for name in "ab":
         outcome = run(tmp_path / name, "clustered_fl", job, "--run_id", "same")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.choices import ModelKind
 from dapple_dp.schemas.clustered_fl.config import TrainingConfig
 from dapple_dp.schemas.clustered_fl.records import ClientRows, ModelShape
 from dapple_dp.schemas.errors import ConfigError
@@ -204,17 +204,16 @@ def _clients(n_rows=200):
     return points, (points[:, :, 0] > 0).astype(np.int64) + (points[:, :, 1] > 0)
 
 
-def _federation(algorithm, kind):
+def _federation(kind):
     shape = ModelShape(kind=kind, n_features=3, n_classes=3, n_hidden=4 * (kind is ModelKind.MLP))
-    clients = [silo(f"c{index}", 200, 5.0, select_epsilon=0.03, true_cluster=index % 2) for index in range(3)]
+    clients = [silo(f"c{index}", 200, 5.0, select_epsilon=0.03) for index in range(3)]
     training = {"rounds": 5, "batch_size": 50}
-    return terms(shape, clients, algorithm, training, n_clusters=2, selection_rounds=1, pull=0.002)
+    return terms(shape, clients, training, n_clusters=2, selection_rounds=1)
 
 
 @pytest.mark.parametrize("kind", [ModelKind.SOFTMAX, ModelKind.MLP])
-@pytest.mark.parametrize("algorithm", list(FederatedAlgorithm))
-def test_no_key_reveals_the_row(algorithm, kind):
-    federation, (points, labels) = _federation(algorithm, kind), _clients()
+def test_no_key_reveals_the_row(kind):
+    federation, (points, labels) = _federation(kind), _clients()
     for key in range(20):
         row = list(RUN_ROWS.values())[key % len(RUN_ROWS)]
         rows = [bounded_rows(*each) for each in zip(points, labels, strict=True)]
@@ -234,12 +233,12 @@ def _lake(folder, points, labels, extra=None, label=2):
     return write_files(folder, tables)
 
 
-def _published(folder, data, algorithm, model):
+def _published(folder, data, model):
     """The largest parameter that a job publishes."""
     folder.mkdir()
     settings = {
         "experimental": True,
-        "algorithm": algorithm,
+        "algorithm": "r_dpcfl",
         "data": {
             "path": data,
             "client_id": "who",
@@ -268,15 +267,12 @@ def _published(folder, data, algorithm, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "model", "row"),
-    [("global", "softmax", "largest"), ("global", "mlp", "1e155"), ("r_dpcfl", "softmax", "all largest")],
-)
-def test_the_command_publishes_models_as_before(tmp_path, algorithm, model, row):
+@pytest.mark.parametrize(("model", "row"), [("softmax", "largest"), ("mlp", "1e155"), ("softmax", "all largest")])
+def test_the_command_publishes_models_as_before(tmp_path, model, row):
     points, labels = _clients()
-    without = _published(tmp_path / "a", _lake(tmp_path / "lake-a", points, labels), algorithm, model)
+    without = _published(tmp_path / "a", _lake(tmp_path / "lake-a", points, labels), model)
     neighbor = _lake(tmp_path / "lake-b", points, labels, RUN_ROWS[row])
-    assert _published(tmp_path / "b", neighbor, algorithm, model) < 3.0 * without
+    assert _published(tmp_path / "b", neighbor, model) < 3.0 * without
 
 
 def test_extreme_settings_are_refused():

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.choices import ModelKind
 from dapple_dp.schemas.clustered_fl.records import (
     ClientRows,
     ClientUpdate,
@@ -69,11 +69,11 @@ def write_lake(folder: pathlib.Path, *, split: bool = False, seed: int = 0) -> s
     return write_files(folder, halves, row_group_size=50)
 
 
-def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any]:
+def job(data: str, **settings: Any) -> dict[str, Any]:
     """A job as plain data; `section__name` in `settings` is one value of a section."""
     found: dict[str, Any] = {
         "experimental": True,
-        "algorithm": algorithm,
+        "algorithm": "r_dpcfl",
         "data": {"path": data, "client_id": "client_id", "features": "x", "label": "y", "classes": N_CLASSES},
         "n_clusters": 2,
         "privacy": {"epsilon": 8.0, "delta": 1e-3, "adjacency": "add_remove"},
@@ -85,20 +85,18 @@ def job(data: str, algorithm: str = "r_dpcfl", **settings: Any) -> dict[str, Any
             "clipping_norm": 1.0,
         },
     }
-    if algorithm == "oracle":
-        found["data"]["group"] = "kind"
     for name, value in settings.items():
         section, _, key = name.rpartition("__")
         (found.setdefault(section, {}) if section else found)[key] = value
     return found
 
 
-def federation(algorithm: FederatedAlgorithm, rounds: int = 6, **clustering: Any) -> Federation:
+def federation(rounds: int = 6, **clustering: Any) -> Federation:
     """Public terms with little noise."""
     shape = ModelShape(kind=ModelKind.SOFTMAX, n_features=N_FEATURES, n_classes=N_CLASSES)
     options = {"n_clusters": 2, "selection_rounds": 1} | clustering
-    clients = [silo(name, N_ROWS, 0.5, true_cluster=index % 2) for index, name in enumerate(NAMES)]
-    return terms(shape, clients, algorithm, training={"rounds": rounds}, **options)
+    clients = [silo(name, N_ROWS, 0.5) for name in NAMES]
+    return terms(shape, clients, training={"rounds": rounds}, **options)
 
 
 def silo(name: str, n_rows: int, noise: float, **changes: Any) -> Silo:
@@ -109,15 +107,13 @@ def silo(name: str, n_rows: int, noise: float, **changes: Any) -> Silo:
     return dataclasses.replace(equal, **changes)
 
 
-def terms(
-    shape: ModelShape, silos: list[Silo], algorithm: FederatedAlgorithm, training: dict[str, Any], **clustering: Any
-) -> Federation:
+def terms(shape: ModelShape, silos: list[Silo], training: dict[str, Any], **clustering: Any) -> Federation:
     """Public terms of clients that make an epoch a round, with batches of 20 rows unless `training` says otherwise."""
     usual = {"local_epochs": 1, "batch_size": 20, "learning_rate": 0.5, "clipping_norm": 1.0}
     return Federation(
         shape=shape,
         training=TrainingParams(**usual | training),
-        clustering=ClusteringParams(algorithm=algorithm, **clustering),
+        clustering=ClusteringParams(**clustering),
         silos=tuple(silos),
         public_seed=bytes(32),
     )

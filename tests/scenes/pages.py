@@ -37,7 +37,6 @@ def calls(text: str) -> Iterator[list[str]]:
 
 
 WITHOUT_SERVER = {name for name, fit in FITS.items() if fit.has_domain} | {"central_tree"}
-FEDERATED = {"r_dpcfl", "global", "local", "ifca", "mr_mtl", "oracle"}
 BASE: dict[str, Any] = {
     "experimental": True,
     "algorithm": "feddp_kmeans",
@@ -53,7 +52,7 @@ BASE: dict[str, Any] = {
 def is_of_a_fit(part: Mapping[str, Any]) -> bool:
     """Returns whether a block is a private fit, or a part of one: no stream, and no job of another word."""
     others = ("stream", "parties", "sweep", "windows", "reports", "model")
-    return part.get("algorithm") not in FEDERATED and not any(name in part for name in others)
+    return part.get("algorithm") != "r_dpcfl" and not any(name in part for name in others)
 
 
 def completed(part: Mapping[str, Any]) -> dict[str, Any]:

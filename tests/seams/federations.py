@@ -15,9 +15,7 @@ from tests.seams.invariants import Run
 from tests.seams.places import Settings, changed
 
 FACTORS = (
-    factor(
-        "algorithm", "algorithm", "data.group", r_dpcfl={}, ifca={}, oracle={}, local={}, mr_mtl={}, **{"global": {}}
-    ),
+    factor("group", "data.group", none={}, kind={"data.group": "kind"}),
     factor("model", "training.model", softmax={}, mlp={"training.model": "mlp", "training.hidden_units": 4}),
     factor("adjacency", add_remove={}, replace_one={"privacy.adjacency": "replace_one"}),
     factor(
@@ -25,16 +23,9 @@ FACTORS = (
         usual={},
         pld={"privacy.accountant": "pld"},
         rdp={"privacy.accountant": "rdp"},
-        paper_code={"privacy.accountant": "paper_code"},
     ),
-    factor("n_clusters", two={"n_clusters": 2}, searched={"n_clusters.max": 3, "n_clusters.choose": "mss"}, none={}),
-    factor(
-        "view",
-        usual={},
-        two_pc={"clustering.view": "two_pc"},
-        scaled={"clustering.view": "two_pc_scaled"},
-        raw={"clustering.view": "raw", "clustering.min_separation": 0.0},
-    ),
+    factor("n_clusters", two={"n_clusters": 2}, searched={"n_clusters.max": 3, "n_clusters.choose": "mss"}),
+    factor("believed", usual={}, always={"clustering.min_separation": 0.0}),
     factor(
         "scarce",
         usual={},
@@ -46,7 +37,7 @@ FACTORS = (
         "selection",
         usual={},
         loss={"clustering.select_by": "loss", "clustering.selection_share": 0.5, "privacy.select_share": 0.1},
-        random={"clustering.start": "random", "clustering.pull": 0.1, "clustering.switch_round": 2},
+        early={"clustering.switch_round": 2},
     ),
     factor(
         "training",
@@ -73,22 +64,15 @@ FACTORS = (
     factor("speed", "key_uri", usual={}, chunks={"chunks.rounds": 2, "chunks.cache_megabytes": 0, "seed": 7}, key={}),
 )
 EXCLUDED = (
-    excluded("n_clusters is required for algorithm", algorithm="r_dpcfl|ifca", n_clusters="none"),
     excluded(
-        "n_clusters must be an integer for algorithm",
-        algorithm="ifca|oracle|local|mr_mtl|global",
-        n_clusters="searched",
-    ),
-    excluded(
-        "privacy.accountant must be pld for privacy.adjacency replace_one",
-        adjacency="replace_one",
-        accountant="rdp|paper_code",
+        "privacy.accountant must be pld for privacy.adjacency replace_one", adjacency="replace_one", accountant="rdp"
     ),
     excluded("data.max_rows_per_client isn't supported for clustered_fl", rows="bounded"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 UNVARIED = {
     "data.missing": "as in a fit: tests/unit/tables/test_missing_everywhere.py",
+    "algorithm": "there is one",
     "experimental": "true in all rows, since the job is experimental",
     "data.partitions": "read as by a fit, which the table of fits has",
     "data.table": "read as by a fit, which the table of fits has",
@@ -106,7 +90,7 @@ UNVARIED = {
 def settings(row: Row, folder: pathlib.Path) -> Settings:
     """The job of a row, with its silos."""
     silos = federation.write_lake(folder / "silos", split=row["rows"] == "split")
-    found = changed(federation.job(silos, row["algorithm"], training__rounds=3), {"n_clusters": None})
+    found = changed(federation.job(silos, training__rounds=3), {"n_clusters": None})
     for each in FACTORS:
         found = changed(found, each.levels[row[each.name]])
     if row["rows"] == "bounded":

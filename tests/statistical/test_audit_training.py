@@ -11,7 +11,7 @@ from dp_accounting import dp_event
 from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind
+from dapple_dp.schemas.choices import ModelKind
 from dapple_dp.schemas.clustered_fl.records import UPDATE_UNIT, ModelShape
 from dapple_dp.transforms.core.keystream import KeyStream
 from dapple_dp.transforms.numerics.clustered_fl import dense_model
@@ -43,7 +43,7 @@ def multiplier():
 def federation_of(kind):
     shape = ModelShape(kind=kind, n_features=4, n_classes=3, n_hidden=6 * (kind is ModelKind.MLP))
     training = {"rounds": 1, "batch_size": N_ROWS, "learning_rate": 1.0}
-    return terms(shape, [silo("c", N_ROWS, multiplier())], FederatedAlgorithm.GLOBAL, training, n_clusters=1)
+    return terms(shape, [silo("c", N_ROWS, multiplier())], training, n_clusters=1)
 
 
 def lower_bounds(kind, canary):

@@ -12,7 +12,7 @@ import collections
 import prv_accountant
 import pytest
 
-from dapple_dp.schemas.choices import Algorithm, FederatedAlgorithm
+from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import Mechanism
 from dapple_dp.schemas.kmeans.fit_config import validated
 from dapple_dp.schemas.privacy.charge import Limit
@@ -117,14 +117,13 @@ def test_a_plan_that_understates_would_be_seen():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "n_rows", "epsilon", "first"),
-    [(FederatedAlgorithm.R_DPCFL, 600, 1.5, 2.0), (FederatedAlgorithm.GLOBAL, 2000, 5.0, 1.0)],
+    ("selections", "n_rows", "epsilon", "first"),
+    [(3, 600, 1.5, 2.0), (0, 2000, 5.0, 1.0)],
 )
-def test_plans_of_clients_that_train(algorithm, n_rows, epsilon, first):
-    selections = 3 if algorithm is FederatedAlgorithm.R_DPCFL else 0
+def test_plans_of_clients_that_train(selections, n_rows, epsilon, first):
     budget = silo_budget(epsilon, "pld", first_round_noise_ratio=first)
     training = training_params(rounds=20, batch_size=100)
-    plan = silo_plan(n_rows, training, clustering_params(str(algorithm), selections), budget)
+    plan = silo_plan(n_rows, training, clustering_params(selections), budget)
     mechanisms = collections.Counter()
     for event in plan.events:
         if event.select_epsilon is not None:

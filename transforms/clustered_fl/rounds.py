@@ -58,8 +58,12 @@ class TrainingSetup(NamedTuple):
 
 def run_stream(key: bytes, federation: Federation) -> KeyStream:
     """Creates the stream that all clients draw from; other terms never share noise with these, even under one key."""
-    terms = json.dumps(with_defaults(dataclasses.asdict(federation)), sort_keys=True, default=bytes.hex)
-    return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(terms.encode()).hexdigest()))
+    terms = with_defaults(dataclasses.asdict(federation))
+    # Terms of methods that left, so that a key draws what it drew.
+    terms["clustering"] |= {"algorithm": "r_dpcfl", "pull": 0.0}
+    terms["silos"] = [silo | {"true_cluster": None} for silo in terms["silos"]]
+    content = json.dumps(terms, sort_keys=True, default=bytes.hex)
+    return KeyStream(key, encode_label("clustered_fl", hashlib.sha256(content.encode()).hexdigest()))
 
 
 @functools.cache

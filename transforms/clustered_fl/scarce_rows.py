@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, WhenScarce
+from dapple_dp.schemas.choices import WhenScarce
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
 from dapple_dp.transforms.clustered_fl.silo_accounting import silo_plan
@@ -70,8 +70,6 @@ def begin(
       ConfigError: if the budget cannot be spent.
     """
     full = dataclasses.replace(clustering, when_scarce=WhenScarce.CLUSTER)
-    if clustering.algorithm is not FederatedAlgorithm.R_DPCFL:
-        return Beginning(training, full)
     when, foresight = clustering.when_scarce, None
     if when is not WhenScarce.ONE_MODEL and full.min_separation > 0.0:
         full = dataclasses.replace(full, offer_rounds=offer_rounds(training.rounds))

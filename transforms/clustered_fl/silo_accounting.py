@@ -8,24 +8,20 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import scipy.optimize
 from dp_accounting import NeighboringRelation, PrivacyAccountant, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant
+from dapple_dp.schemas.choices import Adjacency, SiloAccountant
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget, SiloEvent, SiloPlan
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
 from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
 from dapple_dp.transforms.numerics.clustered_fl.dp_sgd import LARGEST_MULTIPLIER, schedule_of
 
-SELECTING = (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA)
-"""Algorithms whose clients select clusters."""
 SELECTION_SHARE = 0.1
 """Share of the rounds in which they select clusters."""
 
-_PAPER_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *(float(x) for x in range(12, 64)))
 _LOG_TOLERANCE = 5e-5
 _LOG_STEP_UP = 0.7
 _LOG_STEP_DOWN = 0.35
@@ -36,9 +32,9 @@ _RELATIONS = {
 }
 
 
-def selection_rounds(algorithm: FederatedAlgorithm, rounds: int, share: float = SELECTION_SHARE) -> int:
-    """Returns in how many rounds each client selects a cluster: a share in (0, 1] of `rounds`, rounded up, or none."""
-    return math.ceil(round(share * rounds, 9)) if algorithm in SELECTING else 0
+def selection_rounds(rounds: int, share: float = SELECTION_SHARE) -> int:
+    """Returns in how many rounds each client selects a cluster: a share in (0, 1] of `rounds`, rounded up."""
+    return math.ceil(round(share * rounds, 9))
 
 
 @functools.cache
@@ -48,7 +44,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
     Args:
       n_rows: the publicly declared number of rows.
       training: rounds, epochs and batches.
-      clustering: algorithm and number of selections.
+      clustering: number of selections and offers.
       budget: total of the run.
 
     Raises:
@@ -86,19 +82,18 @@ def silo_events(
     n_rows: int, training: TrainingParams, clustering: ClusteringParams, budget: SiloBudget, multiplier: float
 ) -> tuple[SiloEvent, ...]:
     """Returns all events of a client, with as many selections as a run may need at most."""
-    first = clustering.algorithm is FederatedAlgorithm.R_DPCFL
     start = schedule_of(training, n_rows, first=True)
     later = schedule_of(training, n_rows, first=False)
     events: tuple[SiloEvent, ...] = (
         SiloEvent(
             name="first_round_steps",
-            count=start.n_steps * first,
+            count=start.n_steps,
             noise_multiplier=multiplier * budget.first_round_noise_ratio,
             sampling_rate=start.rate,
         ),
         SiloEvent(
             name="steps",
-            count=later.n_steps * (training.rounds - first),
+            count=later.n_steps * (training.rounds - 1),
             noise_multiplier=multiplier,
             sampling_rate=later.rate,
         ),
@@ -138,14 +133,9 @@ def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
             f"accountant must be {SiloAccountant.PLD} for adjacency {budget.adjacency}, got {budget.accountant}; "
             "Renyi divergences of Poisson-sampled steps are known for rows added or removed."
         )
-    paper = budget.accountant is SiloAccountant.PAPER_CODE
-    accountant = RdpAccountant(_PAPER_ORDERS if paper else None, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = RdpAccountant(None, NeighboringRelation.ADD_OR_REMOVE_ONE)
     _compose(accountant, events, _zero_concentrated)
-    if not paper:
-        return float(accountant.get_epsilon(budget.delta))
-    orders, divergences = np.array(_PAPER_ORDERS), np.asarray(accountant._rdp)
-    # Mironov (2017), Proposition 3: valid, but larger than the accountant's epsilon for the same divergences.
-    return float(np.min(divergences - math.log(budget.delta) / (orders - 1.0)))
+    return float(accountant.get_epsilon(budget.delta))
 
 
 def _pld_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:

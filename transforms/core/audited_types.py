@@ -72,9 +72,8 @@ SHARE_LAWS = _types(("dapple_dp.schemas.privacy.noise_shares", "ShareLaw"))
 
 _VALUES = _types(
     # Enumerations; only their members are accepted.
-    ("dapple_dp.schemas.choices", "Auto CenterUpdate FederatedAlgorithm InvalidRows LloydStart"),
-    ("dapple_dp.schemas.choices", "ModelKind ModelStart NoiseBy ReportMode TableFormat"),
-    ("dapple_dp.schemas.choices", "SelectionScore UpdateView WhenScarce"),
+    ("dapple_dp.schemas.choices", "Auto CenterUpdate InvalidRows LloydStart"),
+    ("dapple_dp.schemas.choices", "ModelKind NoiseBy ReportMode SelectionScore TableFormat WhenScarce"),
     ("dapple_dp.schemas.masked.pairwise_messages", "Leg"),
     ("dapple_dp.schemas.core.plan", "Zone Geometry Mechanism PrivacyUnit"),
     ("dapple_dp.schemas.privacy.meaning", "Quantity Replaced Role"),

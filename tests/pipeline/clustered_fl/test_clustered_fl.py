@@ -110,18 +110,10 @@ def test_the_report_labels_accuracy_as_evaluation(finished):
 
 
 def test_without_evaluation_nothing_is_judged(data, tmp_path):
-    outcome = run_job(federation.job(data, "global", training__rounds=1), tmp_path)
+    outcome = run_job(federation.job(data, training__rounds=1), tmp_path)
     assert outcome.code == 0, outcome.err
     assert "Accuracy by group" not in (tmp_path / "out" / "report.html").read_text()
     assert json.loads(outcome.out.splitlines()[-1])["epsilon"] <= 8.0
-
-
-@pytest.mark.parametrize("algorithm", ["local", "ifca", "mr_mtl", "oracle"])
-def test_baselines_are_settings_of_the_same_job(data, tmp_path, algorithm):
-    settings = federation.job(data, algorithm, training__rounds=2, key_uri=write_key(tmp_path / "key"))
-    outcome = run_job(settings, tmp_path)
-    assert outcome.code == 0, outcome.err
-    assert manifest_of(tmp_path)["models_digest"] == expected(settings, tmp_path / "loop").digest()
 
 
 def test_clusters_may_be_searched_and_models_be_deep(data, tmp_path):
@@ -256,7 +248,7 @@ def test_bad_input_is_refused_in_one_sentence(tmp_path, change, sentence):
 
 def test_invalid_rows_may_be_dropped(tmp_path):
     path = spoiled(tmp_path, lambda table: with_label(with_nan(table), None))
-    settings = federation.job(path, "global", training__rounds=1, data__on_invalid_rows="drop")
+    settings = federation.job(path, training__rounds=1, data__on_invalid_rows="drop")
     outcome = run_job(settings, tmp_path)
     assert outcome.code == 0, outcome.err
     privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
@@ -265,7 +257,7 @@ def test_invalid_rows_may_be_dropped(tmp_path):
 
 def test_a_client_that_declared_rows_and_has_none_sends_noise(data, tmp_path):
     declared = dict.fromkeys((*federation.NAMES, "silo-9"), 80)
-    settings = federation.job(data, "local", training__rounds=1, data__public_rows=declared)
+    settings = federation.job(data, training__rounds=1, data__public_rows=declared, clustering__when_scarce="apart")
     outcome = run_job(settings, tmp_path)
     assert outcome.code == 0, outcome.err
     table = pq.read_table(tmp_path / "out" / "models.parquet")
@@ -284,13 +276,10 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
     [
         ({"n_clusters": 9}, "n_clusters must be at most the number of clients, 6, got 9"),
         ({"training__first_copies": 5}, "training.first_copies was removed; leave it out"),
-        ({"n_clusters": None}, "n_clusters is required for algorithm r_dpcfl"),
+        ({"n_clusters": None}, "n_clusters must be an integer, got nothing; give the number of clusters"),
         ({"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, or a section of max"),
-        (
-            {"experimental": True, "algorithm": "ifca", "n_clusters": {"max": 3, "choose": "mss"}},
-            "n_clusters must be an integer for algorithm",
-        ),
-        ({"algorithm": "oracle", "data__group": None}, "data.group is required for algorithm oracle"),
+        ({"algorithm": "oracle"}, "algorithm no longer accepts oracle; use r_dpcfl"),
+        ({"privacy__accountant": "paper_code"}, "privacy.accountant no longer accepts paper_code; leave"),
         ({"data__label": "x"}, "data.label must differ from data.features and data.client_id"),
         ({"privacy__delta": 0.5}, "delta must be positive and below 1 / 80"),
         ({"privacy__adjacency": "both"}, "privacy.adjacency must be"),

@@ -10,7 +10,7 @@ from apache_beam.utils.shared import Shared
 from dapple_dp.pipelines.run.graph import run_graph
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.pipelines.run.round_driver import run_chunks
-from dapple_dp.schemas.choices import FederatedAlgorithm, SelectionScore
+from dapple_dp.schemas.choices import SelectionScore
 from dapple_dp.schemas.clustered_fl.labeled_contract import LabeledContract
 from dapple_dp.schemas.clustered_fl.records import FederatedState, Federation
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
@@ -64,26 +64,25 @@ def clients(tmp_path_factory) -> Clients:
     return clients_of(folder, federation.write_lake(folder / "lake"))
 
 
-@pytest.mark.parametrize("algorithm", list(FederatedAlgorithm), ids=str)
-def test_pipelines_equal_the_loop(tmp_path, clients, algorithm):
-    terms = federation.federation(algorithm, rounds=4, pull=0.5 if algorithm is FederatedAlgorithm.MR_MTL else 0.0)
+def test_pipelines_equal_the_loop(tmp_path, clients):
+    terms = federation.federation(rounds=4)
     assert trained(tmp_path, clients, terms).digest() == federation.looped(terms).digest()
 
 
 def test_pipelines_select_by_loss_as_the_loop_does(tmp_path, clients):
-    terms = federation.federation(FederatedAlgorithm.IFCA, rounds=3, select_by=SelectionScore.LOSS)
+    terms = federation.federation(rounds=4, select_by=SelectionScore.LOSS)
     assert trained(tmp_path, clients, terms).digest() == federation.looped(terms).digest()
 
 
 def test_true_clusters_are_found(clients):
-    state = federation.looped(federation.federation(FederatedAlgorithm.R_DPCFL))
+    state = federation.looped(federation.federation())
     assert len(state.models) == 2
     assert len({(int(each), index % 2) for index, each in enumerate(state.assignments)}) == 2
 
 
 @pytest.mark.parametrize(("chunk", "cache_bytes"), [(1, 1 << 20), (4, 0)])
 def test_chunks_and_caches_do_not_matter(tmp_path, clients, chunk, cache_bytes):
-    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=4)
+    terms = federation.federation(rounds=4)
     state = trained(tmp_path, clients, terms, chunk, cache_bytes)
     assert state.digest() == federation.looped(terms).digest()
 
@@ -91,31 +90,31 @@ def test_chunks_and_caches_do_not_matter(tmp_path, clients, chunk, cache_bytes):
 def test_a_client_may_be_in_several_shards(tmp_path):
     found = clients_of(tmp_path, federation.write_lake(tmp_path / "lake", split=True))
     assert max(len(place.shards) for place in found.places) > 1
-    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=3)
+    terms = federation.federation(rounds=3)
     assert trained(tmp_path, found, terms).digest() == federation.looped(terms).digest()
 
 
 def test_bundles_that_run_again_change_nothing(tmp_path, clients):
-    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=3)
+    terms = federation.federation(rounds=3)
     state = trained(tmp_path, clients, terms, flags=("--direct_runner_bundle_repeat=2",))
     assert state.digest() == federation.looped(terms).digest()
 
 
 def test_worker_processes_change_nothing(tmp_path, clients):
-    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=3)
+    terms = federation.federation(rounds=3)
     flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
     assert trained(tmp_path, clients, terms, flags=flags).digest() == federation.looped(terms).digest()
 
 
 def test_other_terms_share_no_noise(clients):
-    one = federation.federation(FederatedAlgorithm.GLOBAL, rounds=1)
-    other = federation.federation(FederatedAlgorithm.GLOBAL, rounds=2)
+    one = federation.federation(rounds=2)
+    other = federation.federation(rounds=2, offer_rounds=(9,))
     assert federation.looped(one).models.tolist() != federation.looped(other).models.tolist()
 
 
 def test_neither_key_nor_rows_travel(tmp_path, clients):
     key_uri = lake.write_key(tmp_path / "key")
-    terms = federation.federation(FederatedAlgorithm.R_DPCFL, rounds=2)
+    terms = federation.federation(rounds=2)
     setup = TrainingSetup(federation=terms, contract=contract(), key_uri=key_uri, cache_bytes=1 << 20)
     function = _TrainPrivatelyFn(setup, Shared())
     function.setup()
@@ -132,7 +131,7 @@ def test_neither_key_nor_rows_travel(tmp_path, clients):
 
 
 def test_a_client_that_sends_nothing_stops_the_round(tmp_path, clients):
-    terms = federation.federation(FederatedAlgorithm.GLOBAL, rounds=1)
+    terms = federation.federation(rounds=1)
     fewer = dataclasses.replace(clients, places=clients.places[1:])
     with pytest.raises(ProtocolError, match="every client must send one update per round"):
         trained(tmp_path, fewer, terms)

@@ -144,7 +144,7 @@ def test_silos_train_the_same_models_on_csv(tmp_path):
             numbers = {f"x{index}": column for index, column in enumerate(points.T)}
             tables.append(pa.table(numbers | {name: table[name] for name in ("y", "client_id", "kind")}))
         path = csv_lakes.write(tmp_path / kind, kind, tables)
-        job = federation.job(path, "oracle", key_uri=lake.write_key(tmp_path / f"key-{kind}"))
+        job = federation.job(path, data__group="kind", key_uri=lake.write_key(tmp_path / f"key-{kind}"))
         job["data"]["features"] = [f"x{index}" for index in range(federation.N_FEATURES)]
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
         words = ("--config", str(tmp_path / "job.yaml"), "--output", str(tmp_path / f"{kind}-out"))

@@ -116,12 +116,6 @@ def test_no_rows_still_get_noise(shape):
     assert (noisy != parameters).all()
 
 
-def test_the_pull_follows_the_noise():
-    parameters, anchor = _parameters(SOFTMAX), _parameters(SOFTMAX, 2)
-    found = train(model_of(SOFTMAX), parameters, _rows(0), _sgd(pull=0.1), _stream(), anchor)
-    np.testing.assert_allclose(found, parameters - 0.05 * (parameters - anchor), rtol=1e-14)
-
-
 def test_training_learns():
     random = np.random.default_rng(5)
     labels = random.integers(4, size=400)

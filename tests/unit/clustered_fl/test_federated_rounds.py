@@ -1,4 +1,4 @@
-"""Rounds of clustered federated learning on toy clients, all algorithms."""
+"""Rounds of clustered federated learning on toy clients."""
 
 import dataclasses
 import random as shuffling
@@ -6,7 +6,7 @@ import random as shuffling
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
+from dapple_dp.schemas.choices import ModelKind, SelectionScore, WhenScarce
 from dapple_dp.schemas.clustered_fl.records import UPDATE_UNIT, FederatedState, ModelShape
 from dapple_dp.schemas.errors import InputError, ProtocolError
 from dapple_dp.transforms.clustered_fl.rounds import run_stream
@@ -32,11 +32,10 @@ ROUNDS = 12
 SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=2, n_classes=2)
 
 
-def _federation(algorithm="r_dpcfl", noise=0.1, shape=SHAPE, n_rows=60, **clustering):
-    selections = 2 if algorithm in ("r_dpcfl", "ifca") else 0
-    settings = {"n_clusters": 2, "selection_rounds": selections} | clustering
-    clients = [silo(f"c{index}", n_rows, noise, true_cluster=cluster) for index, cluster in enumerate(TRUTH)]
-    found = terms(shape, clients, FederatedAlgorithm(algorithm), {"rounds": ROUNDS}, **settings)
+def _federation(noise=0.1, shape=SHAPE, n_rows=60, **clustering):
+    settings = {"n_clusters": 2, "selection_rounds": 2} | clustering
+    clients = [silo(f"c{index}", n_rows, noise) for index in range(len(TRUTH))]
+    found = terms(shape, clients, {"rounds": ROUNDS}, **settings)
     return dataclasses.replace(found, public_seed=bytes(range(32)))
 
 
@@ -67,15 +66,8 @@ def _updates(federation, state, key=7):
     return [client_step(federation, state, rows, client, _stream(key)) for client, rows in enumerate(_clients())]
 
 
-@pytest.mark.parametrize("algorithm", ["r_dpcfl", "oracle", "local", "ifca"])
-def test_clients_with_known_clusters_learn(algorithm):
-    federation = _federation(algorithm)
-    assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
-
-
-@pytest.mark.parametrize("algorithm", ["r_dpcfl", "ifca"])
-def test_clients_that_select_by_loss_learn(algorithm):
-    federation = _federation(algorithm, select_by=SelectionScore.LOSS)
+def test_clients_that_select_by_loss_learn():
+    federation = _federation(select_by=SelectionScore.LOSS)
     found = run_rounds(federation, _clients(), _stream())
     assert min(_accuracy(federation, found)) > 0.9
 
@@ -85,34 +77,27 @@ def test_the_model_of_least_loss_may_have_fewer_correct_rows():
     sure, unsure = np.zeros(6), np.zeros(6)
     sure[4], unsure[5] = 10.0, 0.1
     for score, chosen in ((SelectionScore.ACCURACY, 0), (SelectionScore.LOSS, 1)):
-        federation = _federation("ifca", select_by=score)
+        federation = _federation(select_by=score)
         state = dataclasses.replace(initial_state(federation), models=np.stack([sure, unsure]))
         certain = dataclasses.replace(federation.silos[0], select_epsilon=np.inf)
         assert _selected(federation, state, rows, certain, _stream()) == chosen
 
 
 def test_other_terms_have_streams_of_their_own():
-    federation = _federation("r_dpcfl")
+    federation = _federation()
     several = dataclasses.replace(federation.training, local_epochs=2)
-    others = (dataclasses.replace(federation, training=several), _federation("r_dpcfl", select_by=SelectionScore.LOSS))
-    drawn = [run_stream(bytes(32), each).uint64(1)[0] for each in (federation, _federation("r_dpcfl"), *others)]
+    others = (dataclasses.replace(federation, training=several), _federation(select_by=SelectionScore.LOSS))
+    drawn = [run_stream(bytes(32), each).uint64(1)[0] for each in (federation, _federation(), *others)]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
 
 
 def test_a_client_has_no_more_rows_than_its_model_adds_exactly(monkeypatch):
-    federation = _federation("r_dpcfl")
+    federation = _federation()
     client_step(federation, initial_state(federation), _clients()[0], 0, _stream())
     monkeypatch.setattr(DenseModel, "most_rows", property(lambda model: 50))
     with pytest.raises(InputError, match="a client must have at most 50 rows for this model, got more"):
         client_step(federation, initial_state(federation), _clients()[0], 0, _stream())
-
-
-def test_one_model_cannot_serve_opposite_clients():
-    federation = _federation("global")
-    state = run_rounds(federation, _clients(), _stream())
-    assert state.models.shape == (1, 6)
-    assert min(_accuracy(federation, state)) < 0.5
 
 
 def test_r_dpcfl_finds_the_clusters():
@@ -121,6 +106,7 @@ def test_r_dpcfl_finds_the_clusters():
     assert len({(a, t) for a, t in zip(state.assignments.tolist(), TRUTH, strict=True)}) == 2
     assert state.separation > 2.0
     assert state.switch_round == ROUNDS // 2
+    assert min(_accuracy(federation, state)) > 0.9
 
 
 def test_phases_of_r_dpcfl():
@@ -129,14 +115,6 @@ def test_phases_of_r_dpcfl():
         phases.append(phase_of(federation, state or initial_state(federation)))
         state = run_rounds(federation, _clients(), _stream(), state, rounds=1)
     assert phases == [Phase.FIRST] + [Phase.ASSIGNED] * 5 + [Phase.SELECT] * 2 + [Phase.ASSIGNED] * 4
-
-
-def test_phases_of_ifca():
-    federation = _federation("ifca", start=ModelStart.RANDOM)
-    state = initial_state(federation)
-    assert (state.models[0] != state.models[1]).any()
-    assert phase_of(federation, state) is Phase.SELECT
-    assert phase_of(federation, run_rounds(federation, _clients(), _stream(), rounds=2)) is Phase.ASSIGNED
 
 
 def test_the_first_round_keeps_updates_apart_and_the_start():
@@ -271,9 +249,8 @@ def test_order_and_grouping_do_not_matter():
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("algorithm", [each.value for each in FederatedAlgorithm])
-def test_a_resumed_run_equals_an_uninterrupted_one(algorithm):
-    federation = _federation(algorithm, pull=0.05 if algorithm == "mr_mtl" else 0.0)
+def test_a_resumed_run_equals_an_uninterrupted_one():
+    federation = _federation()
     whole = run_rounds(federation, _clients(), _stream())
     half = run_rounds(federation, _clients(), _stream(), rounds=5)
     loaded = FederatedState.from_arrays(half.to_arrays())
@@ -284,7 +261,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(algorithm):
 
 
 def test_noise_is_bound_to_rows_and_broadcast():
-    federation = _federation("global", noise=1.0)
+    federation = _federation(noise=1.0)
     state, rows = initial_state(federation), _clients()[0]
     first = client_step(federation, state, rows, 0, _stream())
     np.testing.assert_array_equal(first.values, client_step(federation, state, rows, 0, _stream()).values)
@@ -300,7 +277,7 @@ def test_noise_is_bound_to_rows_and_broadcast():
 
 
 def test_every_client_sends_once():
-    federation = _federation("global")
+    federation = _federation()
     state = initial_state(federation)
     updates = _updates(federation, state)
     for broken in (updates[1:], [*updates, updates[0]]):
@@ -309,8 +286,8 @@ def test_every_client_sends_once():
 
 
 def test_mean_of_updates():
-    federation = _federation("oracle")
-    state = initial_state(federation)
+    federation = _federation()
+    state = run_rounds(federation, _clients(), _stream(), rounds=1)
     updates = _updates(federation, state)
     after = server_step(federation, state, sum_updates(federation, state, updates))
     for cluster in (0, 1):
@@ -319,8 +296,8 @@ def test_mean_of_updates():
 
 
 def test_an_empty_cluster_keeps_its_model():
-    federation = _federation("ifca", start=ModelStart.RANDOM)
-    state = initial_state(federation)
+    federation = _federation()
+    state = run_rounds(federation, _clients(), _stream(), rounds=1)
     updates = [dataclasses.replace(each, cluster=1, slot=1) for each in _updates(federation, state)]
     after = server_step(federation, state, sum_updates(federation, state, updates))
     np.testing.assert_array_equal(after.models[0], state.models[0])
@@ -342,25 +319,8 @@ def test_assignments_are_sampled_by_responsibilities():
     np.testing.assert_array_equal(after.assignments, [1, 0, 1, 0, 1])
 
 
-def test_strong_pulls_make_models_alike():
-    spreads = [
-        run_rounds(_federation("mr_mtl", pull=pull), _clients(), _stream()).models.std(axis=0).max()
-        for pull in (0.0, 0.5)
-    ]
-    assert spreads[1] < 0.5 * spreads[0]
-
-
-def test_no_pull_is_local():
-    states = [run_rounds(_federation(name), _clients(), _stream()) for name in ("local", "mr_mtl")]
-    np.testing.assert_array_equal(states[0].models, states[1].models)
-
-
-def test_hidden_layers_start_alike_in_all_clusters():
-    shape = ModelShape(kind=ModelKind.MLP, n_features=2, n_classes=2, n_hidden=4)
-    federation = _federation("ifca", shape=shape)
-    state = initial_state(federation)
-    np.testing.assert_array_equal(state.models[0], state.models[1])
-    federation = _federation(shape=shape)
+def test_models_with_a_hidden_layer_learn():
+    federation = _federation(shape=ModelShape(kind=ModelKind.MLP, n_features=2, n_classes=2, n_hidden=4))
     assert min(_accuracy(federation, run_rounds(federation, _clients(), _stream()))) > 0.9
 
 
@@ -368,10 +328,3 @@ def test_a_client_without_rows_takes_part():
     federation = _federation()
     rows = [*_clients()[:4], bounded_rows(np.zeros((0, 2)), np.zeros(0))]
     assert run_rounds(federation, rows, _stream()).round_number == ROUNDS
-
-
-def test_the_oracle_must_know():
-    federation = _federation("oracle")
-    silos = (dataclasses.replace(federation.silos[0], true_cluster=None), *federation.silos[1:])
-    with pytest.raises(ValueError, match="true_cluster of c0 must be given for the oracle, got None"):
-        initial_state(dataclasses.replace(federation, silos=silos))

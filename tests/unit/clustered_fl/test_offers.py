@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, ModelKind, SiloAccountant, UpdateView, WhenScarce
+from dapple_dp.schemas.choices import Adjacency, ModelKind, SiloAccountant, WhenScarce
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams, ModelShape, TrainingParams
 from dapple_dp.transforms.clustered_fl.scarce_rows import begin
@@ -26,7 +26,7 @@ SHAPE = ModelShape(kind=ModelKind.SOFTMAX, n_features=4, n_classes=3)
 MODEL = model_of(SHAPE)
 TRAINING = TrainingParams(rounds=12, local_epochs=1, batch_size=20, learning_rate=0.5, clipping_norm=1.0)
 BUDGET = SiloBudget(epsilon=2.0, delta=1e-4, adjacency=Adjacency.ADD_REMOVE, accountant=SiloAccountant.RDP)
-R_DPCFL = ClusteringParams(algorithm=FederatedAlgorithm.R_DPCFL, n_clusters=3, when_scarce=WhenScarce.APART)
+R_DPCFL = ClusteringParams(n_clusters=3, when_scarce=WhenScarce.APART)
 
 
 def _stream(*label):
@@ -116,7 +116,7 @@ def test_few_clients_are_distinguished_by_their_models():
     random, truth = np.random.default_rng(0), np.repeat([0, 1, 2, 3], 3)
     models = np.eye(4, 60)[truth] * 3.0 + random.normal(scale=0.3, size=(12, 60))
     for search in (False, True):
-        labels, separation = own_clusters(models, 4, UpdateView.PCA, _stream(), search=search)
+        labels, separation = own_clusters(models, 4, _stream(), search=search)
         assert len(set(zip(labels.tolist(), truth.tolist(), strict=True))) == 4
         assert separation > 2.0
 
@@ -170,11 +170,3 @@ def test_clients_that_may_have_models_of_their_own_get_offers(changes, offers, s
     asked = dataclasses.replace(R_DPCFL, selection_rounds=2, **changes)
     found = begin(TRAINING, asked, BUDGET, [200] * 6, SHAPE.n_parameters, bytes(32)).clustering
     assert (found.offer_rounds, found.selection_rounds) == (offers, selections)
-
-
-@pytest.mark.parametrize("algorithm", [each for each in FederatedAlgorithm if each is not FederatedAlgorithm.R_DPCFL])
-def test_other_algorithms_make_no_offers(algorithm):
-    asked = dataclasses.replace(R_DPCFL, algorithm=algorithm)
-    found = begin(TRAINING, asked, BUDGET, [200] * 6, SHAPE.n_parameters, bytes(32)).clustering
-    assert found.offer_rounds == ()
-    assert silo_plan(200, TRAINING, found, BUDGET).choice_multiplier == 0.0

@@ -1,13 +1,12 @@
 """The report of clustered_fl says what was released and labels what was not."""
 
 import dataclasses
-import math
 
 import numpy as np
 
 from dapple_dp.pipelines.clustered_fl import models_page as report_federation
 from dapple_dp.pipelines.clustered_fl.models_page import FederationView, Judged
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm
+from dapple_dp.schemas.choices import Adjacency
 from dapple_dp.schemas.clustered_fl.config import ClusteredFLConfig
 from dapple_dp.schemas.clustered_fl.plan import SiloStatement
 from dapple_dp.schemas.clustered_fl.records import FederatedState
@@ -27,12 +26,12 @@ STATE = FederatedState(
 )
 
 
-def view(algorithm: str = "r_dpcfl", judged: tuple[Judged, ...] = (), groups: str = "", **state: object):
+def view(judged: tuple[Judged, ...] = (), groups: str = "", **state: object):
     adjacency = Adjacency.ADD_REMOVE
     statement = SiloStatement(adjacency=adjacency, epsilon=7.9, delta=1e-3, accountant="rdp", events=())
     return FederationView(
-        config=rejection.check_config(ClusteredFLConfig, federation.job("lake", algorithm)),
-        federation=federation.federation(FederatedAlgorithm(algorithm)),
+        config=rejection.check_config(ClusteredFLConfig, federation.job("lake")),
+        federation=federation.federation(),
         state=dataclasses.replace(STATE, **state),
         groups=tuple(groups) or ("",) * federation.N_CLIENTS,
         statement=statement,
@@ -66,9 +65,3 @@ def test_clients_without_groups_are_judged_by_cluster():
     page = report_federation.render(view(judged=(Judged("silo-1", 1, 2),))).html
     assert "cluster 1" in page
     assert "cluster 0" not in page
-
-
-def test_baselines_tell_of_no_mixture():
-    page = report_federation.render(view("local", separation=math.nan)).html
-    assert "Smallest separation" not in page
-    assert "Every client has a model of its own." in page

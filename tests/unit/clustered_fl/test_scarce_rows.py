@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import Adjacency, FederatedAlgorithm, SiloAccountant, UpdateView, WhenScarce
+from dapple_dp.schemas.choices import Adjacency, SiloAccountant, WhenScarce
 from dapple_dp.schemas.clustered_fl.config import ClusteringConfig
 from dapple_dp.schemas.clustered_fl.plan import SiloBudget
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams, TrainingParams
@@ -21,7 +21,6 @@ STREAM = KeyStream(bytes(32), b"foresight")
 def _clustering(**changes):
     return ClusteringParams(
         **{
-            "algorithm": FederatedAlgorithm.R_DPCFL,
             "n_clusters": 4,
             "when_scarce": WhenScarce.AUTO,
         }
@@ -80,13 +79,6 @@ def test_apart_can_be_asked_for():
     assert found.foresight is None
 
 
-def test_other_algorithms_do_not_depend_on_it():
-    for when in WhenScarce:
-        found = _begin(0.5, algorithm=FederatedAlgorithm.LOCAL, when_scarce=when)
-        assert found.clustering.when_scarce is WhenScarce.CLUSTER
-        assert found.training == TRAINING
-
-
 def test_noise_of_the_first_gradient():
     clustering, budget = _clustering(when_scarce=WhenScarce.CLUSTER), _budget(1.0)
     multiplier = silo_plan(300, TRAINING, clustering, budget).first_round_multiplier
@@ -115,9 +107,8 @@ def test_products_of_stand_ins_are_those_of_noisy_updates(n_parameters):
     np.testing.assert_allclose(first.std(axis=0), second.std(axis=0), rtol=0.2)
 
 
-def test_raw_views_and_few_clients_are_foreseen():
-    for view in UpdateView:
-        assert foresee(np.full(3, 1e-3), 10, _clustering(view=view, n_clusters=5), STREAM).separation > 0.0
+def test_few_clients_are_foreseen():
+    assert foresee(np.full(3, 1e-3), 10, _clustering(n_clusters=5), STREAM).separation > 0.0
     assert np.isinf(foresee(np.ones(1), 10, _clustering(), STREAM).separation)
 
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from dapple_dp.schemas.choices import UpdateView
 from dapple_dp.transforms.core.keystream import KeyStream
 from dapple_dp.transforms.numerics.clustered_fl.update_clusters import (
     Mixture,
@@ -51,26 +50,17 @@ def test_overlap_and_switch_round():
 
 def test_projection_keeps_distances_between_clusters():
     updates = _updates(100.0)
-    for view, width in (
-        (UpdateView.PCA, 3),
-        (UpdateView.TWO_PC, 2),
-        (UpdateView.TWO_PC_SCALED, 2),
-        (UpdateView.RAW, 500),
-    ):
-        points = project(updates, 4, view)
-        assert points.shape == (21, width)
-        np.testing.assert_allclose([points.mean(), (points**2).mean()], [0.0, 1.0], atol=1e-9)
-    ranges = np.ptp(project(updates, 4, UpdateView.TWO_PC_SCALED), axis=0)
-    assert ranges[0] == pytest.approx(ranges[1])
-    points = project(updates, 4, UpdateView.PCA)
+    points = project(updates, 4)
+    assert points.shape == (21, 3)
+    np.testing.assert_allclose([points.mean(), (points**2).mean()], [0.0, 1.0], atol=1e-9)
     means = np.array([points[cluster == TRUTH].mean(axis=0) for cluster in range(4)])
     distances = np.linalg.norm(means[:, None] - means, axis=2)[np.triu_indices(4, 1)]
     np.testing.assert_allclose(distances, distances.mean(), rtol=0.05)
 
 
 def test_equal_updates_are_points_at_zero():
-    assert not project(np.ones((5, 8)), 3, UpdateView.PCA).any()
-    mixture = cluster_updates(np.ones((5, 8)), 3, UpdateView.PCA, _stream())
+    assert not project(np.ones((5, 8)), 3).any()
+    mixture = cluster_updates(np.ones((5, 8)), 3, _stream())
     assert mixture.separation == 0.0
 
 
@@ -89,32 +79,31 @@ def test_mixture_of_separated_points():
 
 def test_principal_components_find_what_raw_coordinates_hide():
     updates = _updates(18.0)
-    assert _true(cluster_updates(updates, 4, UpdateView.PCA, _stream()))
-    assert cluster_updates(updates, 4, UpdateView.PCA, _stream()).separation > 2.0
+    assert _true(cluster_updates(updates, 4, _stream()))
+    assert cluster_updates(updates, 4, _stream()).separation > 2.0
 
 
 def test_noise_alone_is_not_separated_much():
     noise = np.random.default_rng(1).normal(size=(21, 500))
-    assert cluster_updates(noise, 4, UpdateView.PCA, _stream()).separation < 2.0
+    assert cluster_updates(noise, 4, _stream()).separation < 2.0
 
 
 def test_number_of_clusters_is_found():
-    mixture = cluster_updates(_updates(60.0), 8, UpdateView.PCA, _stream(), search=True)
+    mixture = cluster_updates(_updates(60.0), 8, _stream(), search=True)
     assert len(mixture.means) == 4
     assert _true(mixture)
     assert mixture.separation > 3.5
 
 
 def test_fewer_clients_than_clusters():
-    mixture = cluster_updates(np.eye(3), 4, UpdateView.PCA, _stream())
+    mixture = cluster_updates(np.eye(3), 4, _stream())
     assert mixture.responsibilities.shape == (3, 3)
-    alone = cluster_updates(np.ones((1, 4)), 4, UpdateView.PCA, _stream())
+    alone = cluster_updates(np.ones((1, 4)), 4, _stream())
     assert alone.separation == math.inf
 
 
 def test_noisier_updates_take_more_iterations():
     iterations = [
-        np.mean([cluster_updates(_updates(d, seed=s), 4, UpdateView.PCA, _stream()).iterations for s in range(5)])
-        for d in (8.0, 100.0)
+        np.mean([cluster_updates(_updates(d, seed=s), 4, _stream()).iterations for s in range(5)]) for d in (8.0, 100.0)
     ]
     assert iterations[0] > iterations[1]

@@ -57,13 +57,13 @@ def checked_training(job):
 
 
 OTHERS = {"stream": (STREAM, stream_config), "reports": (ENCODE, checked_reports)}
-OTHERS |= {"training": (federation.job("/lake"), checked_training)}
+OTHERS |= dict.fromkeys(("training", "clustering", "privacy.accountant"), (federation.job("/lake"), checked_training))
 
 
 def named(name, value):
     """A job that is fine, the same with a setting, and what checks them."""
     section, _, leaf = name.rpartition(".")
-    job, check = OTHERS.get(section) or (job_of(section or leaf), checked)
+    job, check = OTHERS.get(name) or OTHERS.get(section) or (job_of(section or leaf), checked)
     return job, job | ({leaf: value} if not section else {section: job.get(section, {}) | {leaf: value}}), check
 
 

@@ -96,14 +96,12 @@ class Sgd(NamedTuple):
       learning_rate: > 0.
       clipping_norm: in [1e-9, 1e9].
       noise_multiplier: noise stddev over sensitivity, at most LARGEST_MULTIPLIER.
-      pull: weight of the distance to `anchor` in every step.
     """
 
     schedule: Schedule
     learning_rate: float
     clipping_norm: float
     noise_multiplier: float
-    pull: float = 0.0
 
 
 def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedule:
@@ -112,7 +110,7 @@ def schedule_of(training: TrainingParams, n_rows: int, *, first: bool) -> Schedu
     Args:
       training: of the client.
       n_rows: N, declared publicly.
-      first: True in the first round of R-DPCFL; its batches are full unless the training sets another size.
+      first: True in the first round; its batches are full unless the training sets another size.
     """
     size = (training.first_batch_size or n_rows) if first else training.batch_size
     if size >= n_rows:
@@ -128,17 +126,11 @@ def model_of(shape: ModelShape) -> Model:
 
 
 def train(
-    model: Model,
-    parameters: NDArray[np.float64],
-    rows: ClientRows,
-    sgd: Sgd,
-    stream: KeyStream,
-    anchor: NDArray[np.float64] | None = None,
+    model: Model, parameters: NDArray[np.float64], rows: ClientRows, sgd: Sgd, stream: KeyStream
 ) -> NDArray[np.float64]:
     """Returns the parameters after the scheduled noisy steps; noise is added to an empty batch, too.
 
-    Each step is a Gaussian mechanism of noise multiplier `sgd.noise_multiplier` on a Poisson-sampled batch. The
-    pull to `anchor` uses no rows and follows the noise.
+    Each step is a Gaussian mechanism of noise multiplier `sgd.noise_multiplier` on a Poisson-sampled batch.
 
     Args:
       model: the model to train.
@@ -146,7 +138,6 @@ def train(
       rows: of the client, bounded.
       sgd: steps.
       stream: unique to this call.
-      anchor: shape (n_parameters,), public; needed if `sgd.pull` is not 0.
 
     Returns:
       Shape (n_parameters,).
@@ -161,8 +152,6 @@ def train(
         gradient = model.clipped_gradient_sum(parameters, features, labels, sgd.clipping_norm)
         direction = gradient.plus_noise(noise_of_step)
         direction /= sgd.schedule.expected_batch
-        if anchor is not None:
-            direction += sgd.pull * (parameters - anchor)
         parameters = _moved(parameters, direction, sgd.learning_rate)
     return parameters
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import UpdateView
 from dapple_dp.schemas.clustered_fl.records import ClusteringParams
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.clustered_fl.update_clusters import cluster_updates
@@ -49,19 +48,18 @@ def foresee(
     Args:
       noise: stddev of every parameter of a client's mean clipped gradient, in clipping norms, shape (n_clients,).
       n_parameters: of a model.
-      clustering: number of clusters, view and smallest separation; `raw` counts as `pca`.
+      clustering: number of clusters and smallest separation.
       stream: public.
     """
     noise = np.sort(noise)[:: -(-len(noise) // _MOST_CLIENTS)]
     n_clusters = min(clustering.n_clusters, len(noise))
     truth = np.arange(len(noise)) % n_clusters
-    view = UpdateView.PCA if clustering.view is UpdateView.RAW else clustering.view
     found, separations = [], []
     for run in range(N_RUNS):
         own = stream.substream(encode_label("run", run))
         random = np.random.default_rng(int(own.residues(1 << 32, 1)[0]))
         updates = stand_ins(noise, truth, n_parameters, random)
-        mixture = cluster_updates(updates, n_clusters, view, own, search=clustering.search)
+        mixture = cluster_updates(updates, n_clusters, own, search=clustering.search)
         pairs = set(zip(mixture.responsibilities.argmax(axis=1).tolist(), truth.tolist(), strict=True))
         true = len(pairs) == n_clusters == len({cluster for cluster, _ in pairs})
         found.append(true and mixture.separation >= clustering.min_separation)

@@ -1,7 +1,5 @@
 """One round of clustered federated learning: the client's step, the sum of updates, and the server's step.
 
-R-DPCFL and its baselines are settings of the same three functions:
-
     state + rows -> client_step -> ClientUpdate -> RoundSums (exact) -> server_step -> next state
 
 Guarantee: a `ClientUpdate` is differentially private for the client's rows by itself (noisy steps, one selection);
@@ -16,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.choices import FederatedAlgorithm, ModelKind, ModelStart, SelectionScore, WhenScarce
+from dapple_dp.schemas.choices import ModelKind, SelectionScore, WhenScarce
 from dapple_dp.schemas.clustered_fl.records import (
     MAX_UNITS,
     UPDATE_UNIT,
@@ -40,7 +38,6 @@ from dapple_dp.transforms.numerics.clustered_fl.update_clusters import (
     switch_round,
 )
 
-_PERSONAL = (FederatedAlgorithm.LOCAL, FederatedAlgorithm.MR_MTL)
 _SHARE_BITS = 20
 
 
@@ -93,21 +90,12 @@ class RoundSums(NamedTuple):
 
 def initial_state(federation: Federation) -> FederatedState:
     """Returns the state before the first round, from public settings alone."""
-    clustering, n_clients = federation.clustering, federation.n_clients
-    algorithm = clustering.algorithm
-    if algorithm in _PERSONAL:
-        assignments = np.arange(n_clients)
-    elif algorithm is FederatedAlgorithm.ORACLE:
-        assignments = np.array([_true_cluster(silo) for silo in federation.silos])
-    else:
-        assignments = np.zeros(n_clients, dtype=np.int64)
-    sizes = {FederatedAlgorithm.ORACLE: int(assignments.max()) + 1, FederatedAlgorithm.IFCA: clustering.n_clusters}
-    n_models = n_clients if algorithm in _PERSONAL else sizes.get(algorithm, 1)
+    n_clients = federation.n_clients
     return FederatedState(
         round_number=0,
-        models=_first_models(federation, n_models),
-        assignments=assignments,
-        responsibilities=np.eye(n_models)[assignments],
+        models=_first_model(federation)[None],
+        assignments=np.zeros(n_clients, dtype=np.int64),
+        responsibilities=np.ones((n_clients, 1)),
         separation=math.nan,
         switch_round=0,
         em_iterations=0,
@@ -118,12 +106,11 @@ def initial_state(federation: Federation) -> FederatedState:
 
 def phase_of(federation: Federation, state: FederatedState) -> Phase:
     """Returns the phase of the round after `state`."""
-    algorithm, coming = federation.clustering.algorithm, state.round_number + 1
-    if algorithm is FederatedAlgorithm.R_DPCFL and coming == 1:
+    coming = state.round_number + 1
+    if coming == 1:
         return Phase.FIRST
-    selects = algorithm in (FederatedAlgorithm.R_DPCFL, FederatedAlgorithm.IFCA) and len(state.models) > 1
     if (
-        selects
+        len(state.models) > 1
         and not is_apart(federation, state)
         and state.switch_round < coming <= state.switch_round + federation.clustering.selection_rounds
     ):
@@ -132,11 +119,9 @@ def phase_of(federation: Federation, state: FederatedState) -> Phase:
 
 
 def is_apart(federation: Federation, state: FederatedState) -> bool:
-    """Returns whether clients of R-DPCFL began with separate models, and share one only if their rows support it."""
-    clustering = federation.clustering
+    """Returns whether clients began with separate models, and share one only if their rows support it."""
     unsure = state.round_number > 0 and state.switch_round == 0
-    keeps = clustering.when_scarce is not WhenScarce.ONE_MODEL
-    return clustering.algorithm is FederatedAlgorithm.R_DPCFL and unsure and keeps
+    return unsure and federation.clustering.when_scarce is not WhenScarce.ONE_MODEL
 
 
 def slots_of(federation: Federation, state: FederatedState) -> int:
@@ -169,8 +154,7 @@ def client_step(
     if phase is Phase.SELECT:
         cluster = _selected(federation, state, rows, silo, own)
     start = state.models[cluster]
-    anchor = state.models.mean(axis=0) if federation.clustering.algorithm is FederatedAlgorithm.MR_MTL else None
-    trained = train(model, start, rows, steps_of(federation, silo, phase), own.substream(encode_label("steps")), anchor)
+    trained = train(model, start, rows, steps_of(federation, silo, phase), own.substream(encode_label("steps")))
     offered, choice = int(state.offered[client]), own.substream(encode_label("choice"))
     units = np.clip(np.rint((trained - start) / UPDATE_UNIT), -MAX_UNITS, MAX_UNITS)
     slot = client if phase is Phase.FIRST else cluster
@@ -191,7 +175,6 @@ def steps_of(federation: Federation, silo: Silo, phase: Phase) -> Sgd:
         learning_rate=training.learning_rate,
         clipping_norm=training.clipping_norm,
         noise_multiplier=silo.first_round_multiplier if phase is Phase.FIRST else silo.noise_multiplier,
-        pull=federation.clustering.pull,
     )
 
 
@@ -268,7 +251,7 @@ def _with_offers(federation: Federation, state: FederatedState) -> FederatedStat
         return clear
     models, left = state.models[state.assignments[alone]], max(1, clustering.n_clusters - int((users > 1).sum()))
     stream = _public_stream(federation, "own models")
-    labels, separation = own_clusters(models, left, clustering.view, stream, search=clustering.search)
+    labels, separation = own_clusters(models, left, stream, search=clustering.search)
     offers = np.stack([models[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     several = np.bincount(labels)[labels] > 1
     nobody[alone[several]] = labels[several]
@@ -297,7 +280,7 @@ def _answered(
 def _mixture(federation: Federation, updates: NDArray[np.float64]) -> Mixture:
     clustering = federation.clustering
     stream = _public_stream(federation, "mixture")
-    return cluster_updates(updates, clustering.n_clusters, clustering.view, stream, search=clustering.search)
+    return cluster_updates(updates, clustering.n_clusters, stream, search=clustering.search)
 
 
 def _with_clusters(
@@ -336,24 +319,11 @@ def _selected(federation: Federation, state: FederatedState, rows: ClientRows, s
     return select(found, silo.select_epsilon, stream.substream(encode_label("selection")), most)
 
 
-def _first_models(federation: Federation, n_models: int) -> NDArray[np.float64]:
-    apart = federation.clustering.start is ModelStart.RANDOM
-    random = apart or federation.shape.kind is not ModelKind.SOFTMAX
-    model = model_of(federation.shape)
-    starts = [
-        model.start(_public_stream(federation, "start", index if apart else 0) if random else None)
-        for index in range(n_models)
-    ]
-    return np.stack(starts)
+def _first_model(federation: Federation) -> NDArray[np.float64]:
+    random = federation.shape.kind is not ModelKind.SOFTMAX
+    return model_of(federation.shape).start(_public_stream(federation, "start", 0) if random else None)
 
 
 def _public_stream(federation: Federation, *purpose: str | int) -> KeyStream:
     """Returns a stream that anyone can draw again."""
     return KeyStream(federation.public_seed, encode_label("clustered_fl", *purpose))
-
-
-def _true_cluster(silo: Silo) -> int:
-    """Returns the cluster that the oracle knows."""
-    if silo.true_cluster is None:
-        raise ValueError(f"true_cluster of {silo.client_id} must be given for the oracle, got None; name the clusters.")
-    return silo.true_cluster

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-from dapple_dp.schemas.choices import UpdateView
 from dapple_dp.transforms.core.keystream import KeyStream, encode_label
 from dapple_dp.transforms.numerics.one_thread import one_thread
 
@@ -59,25 +58,24 @@ def switch_round(separation: float, rounds: int) -> int:
 
 
 def cluster_updates(
-    updates: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
+    updates: NDArray[np.float64], n_clusters: int, stream: KeyStream, *, search: bool = False
 ) -> Mixture:
     """Returns the mixture of `n_clusters`, or the best separated one of 2 to `n_clusters`.
 
     Args:
       updates: shape (n_clients, n_parameters).
       n_clusters: >= 1; more than n_clients count as n_clients.
-      view: coordinates to cluster.
       stream: public.
       search: True to try smaller numbers, too.
     """
     largest = min(n_clusters, len(updates))
     numbers = range(min(2, largest), largest + 1) if search else (largest,)
-    mixtures = [fit_mixture(project(updates, n, view), n, stream.substream(encode_label(n))) for n in numbers]
+    mixtures = [fit_mixture(project(updates, n), n, stream.substream(encode_label(n))) for n in numbers]
     return max(mixtures, key=lambda mixture: mixture.separation)
 
 
 def own_clusters(
-    models: NDArray[np.float64], n_clusters: int, view: UpdateView, stream: KeyStream, *, search: bool = False
+    models: NDArray[np.float64], n_clusters: int, stream: KeyStream, *, search: bool = False
 ) -> tuple[NDArray[np.int64], float]:
     """Clusters clients by models that they trained apart, and returns the separation; by k-means of ten starts.
 
@@ -87,7 +85,6 @@ def own_clusters(
     Args:
       models: shape (n_clients, n_parameters), two clients or more.
       n_clusters: >= 1; more than n_clients count as n_clients.
-      view: coordinates to cluster.
       stream: public.
       search: True to try smaller numbers from 2 on, too.
 
@@ -98,7 +95,7 @@ def own_clusters(
     largest = min(n_clusters, len(models))
     found = []
     for n in range(min(2, largest), largest + 1) if search else (largest,):
-        points, state = project(models, n, view), int(stream.substream(encode_label(n)).residues(1 << 32, 1)[0])
+        points, state = project(models, n), int(stream.substream(encode_label(n)).residues(1 << 32, 1)[0])
         with one_thread():
             fitted = KMeans(n, n_init=N_STARTS, random_state=state).fit(points)
         variance = fitted.inertia_ / max(1, (len(points) - n) * points.shape[1])
@@ -109,23 +106,17 @@ def own_clusters(
     return labels, separation
 
 
-def project(updates: NDArray[np.float64], n_clusters: int, view: UpdateView) -> NDArray[np.float64]:
-    """Returns coordinates of updates, centered, shape (n_clients, n_dimensions), with a mean variance of 1 (or 0).
+def project(updates: NDArray[np.float64], n_clusters: int) -> NDArray[np.float64]:
+    """Returns n_clusters - 1 principal components, shape (n_clients, n_dimensions), with a mean variance of 1 (or 0).
 
-    Principal components come from the Gram matrix of clients, which is small even if the models are large.
+    They come from the Gram matrix of clients, which is small even if the models are large.
     """
     centered = updates - updates.mean(axis=0)
-    if view is not UpdateView.RAW:
-        n_dimensions = max(1, n_clusters - 1) if view is UpdateView.PCA else 2
-        values, vectors = np.linalg.eigh(centered @ centered.T)
-        order = np.argsort(values)[::-1][: min(n_dimensions, len(updates))]
-        centered = vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))
-    if view is UpdateView.TWO_PC_SCALED:
-        ranges = np.ptp(centered, axis=0)
-        centered = centered / np.where(ranges > 0.0, ranges, 1.0)
-        centered = centered - centered.mean(axis=0)
-    scale = math.sqrt(float((centered**2).mean()))
-    return centered / scale if scale > 0.0 else centered
+    values, vectors = np.linalg.eigh(centered @ centered.T)
+    order = np.argsort(values)[::-1][: min(max(1, n_clusters - 1), len(updates))]
+    components = vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))
+    scale = math.sqrt(float((components**2).mean()))
+    return components / scale if scale > 0.0 else components
 
 
 def fit_mixture(points: NDArray[np.float64], n_clusters: int, stream: KeyStream) -> Mixture:
