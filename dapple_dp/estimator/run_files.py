@@ -74,7 +74,7 @@ def read_run(folder: str) -> ReleasedRun:
     files = {name: _raw(previous.folder, name) for name in digests}
     changed = next((name for name in files if hashlib.sha256(files[name]).hexdigest() != digests[name]), None)
     if changed is not None:
-        raise ConfigError(f"{changed} in {previous.folder} must be the file that fit wrote, got another; fit again.")
+        raise ConfigError(f"{changed} in {previous.folder} was changed after the fit wrote it; fit again.")
     target = Refusal(kind=ConfigError, rule=f"{PRIVACY_FILE} must be the file that fit wrote", remedy="fit again")
     with target.covers():
         content = _content(files[PRIVACY_FILE], PRIVACY_FILE)

@@ -230,7 +230,7 @@ def _work(run: Run[ClusteredFLConfig], config: ClusteredFLConfig) -> dict[str, A
     sealed = sealed_manifest(run.folder)
     if sealed.get("config_digest") != config_digest(config):
         raise ConfigError(
-            "the config must be that of the interrupted run of this --run_id, got a changed one; restore the config, "
+            "This --run_id belongs to an interrupted run, and the config has changed since then; restore the config, "
             "or start over with another --run_id."
         )
     return sealed

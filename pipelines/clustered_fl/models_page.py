@@ -134,7 +134,7 @@ def _accuracy(view: FederationView) -> tuple[Section, ...]:
         note="A client is judged by the model of its own cluster. These numbers are exact counts on the evaluation "
         "data; no guarantee covers them.",
     )
-    lead = "Do not hand this section out where the evaluation data are private."
+    lead = "Don't share this section if the evaluation data are private."
     return (Section(name="accuracy", title="Accuracy", lead=lead, blocks=(table,)),)
 
 
@@ -175,8 +175,8 @@ def _separation(view: FederationView) -> Notice | Facts:
         return _own_models(view)
     if len(state.models) == 1:
         text = (
-            "The first updates showed no clusters that stand out of the noise, so all clients trained one model. "
-            "A larger epsilon, more rows per client or a smaller first_round_noise_ratio would help."
+            "No clusters stood out from the noise in the first updates, so all clients trained one model. A larger "
+            "epsilon, more rows per client or a smaller first_round_noise_ratio would help."
         )
         return Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)
     pairs = (
@@ -194,8 +194,8 @@ def _own_models(view: FederationView) -> Notice | Facts:
     shared = int((np.bincount(state.assignments)[state.assignments] > 1).sum())
     if not shared:
         text = (
-            "No client's rows said, under noise, that another model does as well as its own, so every client trained "
-            "a model of its own. A larger epsilon or more rows per client would help."
+            "Under noise, no client's rows showed that another model does as well as its own, so every client trained "
+            "its own model. A larger epsilon or more rows per client would help."
         )
         return Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)
     pairs = (

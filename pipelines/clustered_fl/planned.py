@@ -160,7 +160,7 @@ def _inspected(config: ClusteredFLConfig, contract: LabeledContract, options: Pi
     parts = read_parts(path)
     STORE.delete(path)
     if not parts:
-        raise InputError("data must have at least one valid row, got none; check the data and data.on_invalid_rows.")
+        raise InputError("The data have no valid row; check the data and data.on_invalid_rows.")
     return _declared(config, Clients.of(parts, contract))
 
 

@@ -61,7 +61,7 @@ def refuse_settings(name: str, argv: Sequence[str], flags: Sequence[str] | None 
         found = () if flag in own or flag in BEAMS else _places(name, flag[2:].replace("-", "_"))
         if found:
             raise ConfigError(
-                f"{flag} must be a setting of the job file, got a flag; write it there as {' or '.join(found)}."
+                f"{flag} is a setting of the job file, not a flag; write it there as {' or '.join(found)}."
             )
 
 

@@ -17,10 +17,10 @@ _RUN = "run"
 _ABSENT, _SHORT = 6, 67
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
-    1: "failed, for a reason that is not one of these",
+    1: "failed for another reason",
     2: "settings, flags or input refused; nothing was released",
     3: "refused by the ledger; a retry is refused, too, until the budget or the job changes",
-    4: "refused because private data would flow around the noise",
+    4: "refused because private data would bypass the noise",
     5: "trust masked: a file or message is not what the protocol allows at this point; verify: the run was altered",
     _ABSENT: "party: another party has not answered within --wait_minutes; the same command resumes",
     66: "there is no input yet; retry when it has arrived, or correct the path",

@@ -12,8 +12,8 @@ from dapple_dp.transforms.rounds.own_process import STOPPING
 INTERRUPTED = 130
 """Exit code of an interrupted command."""
 SENTENCE = (
-    "interrupted; what is in the output folder is complete or absent, and the same command, with the --run_id of this "
-    "run, resumes it or starts it over."
+    "interrupted; every file in the output folder is complete or absent. Run the same command with the --run_id of "
+    "this run to resume it or start it over."
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 5.0

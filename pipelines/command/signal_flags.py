@@ -63,25 +63,22 @@ def signal_flags(words: list[str]) -> tuple[list[str], Signals]:
 
 def _check_given(flag: str, value: str) -> None:
     if not value or value.startswith("--"):
-        raise ConfigError(f"{flag} must be one of the values that it may have, got nothing; give one.")
+        raise ConfigError(f"{flag} needs a value.")
 
 
 def _check_places(wanted: Wanted) -> None:
     """Refuses export paths that can't be written, before the job starts."""
     if "://" in wanted.metrics or not os.path.isdir(os.path.dirname(os.path.abspath(wanted.metrics))):
-        raise ConfigError(f"--metrics must be a file in a folder of a local disk, got {wanted.metrics}; correct it.")
+        raise ConfigError(f"--metrics must be in an existing folder on a local disk, got {wanted.metrics}; correct it.")
     if "://" in wanted.lineage and _URL.fullmatch(wanted.lineage) is None:
         raise ConfigError(
-            "--lineage must be a file, or a URL of http or https without a password, got another; correct it, and give "
-            "a key by OPENLINEAGE_API_KEY."
+            "--lineage must be a file, or an http(s) URL without a password; put a key into OPENLINEAGE_API_KEY."
         )
     for flag, path, mark in (("--metrics", wanted.metrics, _METRICS_MARK), ("--lineage", wanted.lineage, _EVENTS_MARK)):
         if "://" not in path and not _is_own(path, mark):
-            raise ConfigError(f"{flag} must be a new file or one that it has written, got another; name another path.")
+            raise ConfigError(f"{flag} must be a new file or one that it wrote before; choose another path.")
     if wanted.private and not wanted.metrics and not wanted.lineage:
-        raise ConfigError(
-            f"{EXPORT_FLAG} must come with --metrics or --lineage, got neither; give one, or leave it out."
-        )
+        raise ConfigError(f"{EXPORT_FLAG} needs --metrics or --lineage; add one, or leave it out.")
 
 
 def _is_own(path: str, mark: bytes) -> bool:

@@ -44,8 +44,8 @@ def dry_run(job: Job[Any, Any, Any], settings: Any, options: JobOptions) -> Summ
     place = job.place(apart, options)
     if not place.is_whole:
         raise ConfigError(
-            f"--dry_run must be left out for {job.name}, whose pipelines follow from what other parties or earlier "
-            "parts have written; try it on a copy."
+            f"--dry_run doesn't work for {job.name}, whose pipelines depend on what other parties or earlier parts "
+            "have written; try the job on a copy."
         )
     place.check()
     with tempfile.TemporaryDirectory(prefix="dapple-dry-run-") as folder:

@@ -7,8 +7,8 @@ from dapple_dp.schemas.settings.tiers import deprecations
 
 HIGH_EPSILON = 10.0
 WHOLE_SHARES = (
-    "masked.threshold is 1, so each client's share is all of the noise, and a sum of m messages has m times its "
-    "variance: set it near the number of messages that you expect"
+    "with masked.threshold 1, a sum of m messages has m times the noise variance needed: set it near the number of "
+    "messages you expect"
 )
 LARGE_DELTA = 1e-3
 """Limit if the number of units isn't public; people usually cluster more than a thousand."""

@@ -220,7 +220,7 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
         return names | {"private": False} | nothing
     raw = untrusted.read_bytes(join(run, PRIVACY_FILE), refusal)
     if hashlib.sha256(raw).hexdigest() != manifest.files[PRIVACY_FILE]:
-        raise ConfigError(f"{PRIVACY_FILE} in {run} must be the file that the job wrote, got another; run it again.")
+        raise ConfigError(f"{PRIVACY_FILE} in {run} was changed after the job wrote it; run the job again.")
     stated = json_schema.parse_as(raw, _Stated, refusal)
     return names | {
         "private": True,
@@ -235,9 +235,7 @@ def _facet(run: str, manifest: _Finished, refusal: Refusal) -> dict[str, Any]:
 def _entry(ledger: str, run_id: str) -> dict[str, Any]:
     own = [entry for entry in Ledger(ledger).entries() if entry.run == run_id]
     if not own:
-        raise ConfigError(
-            f"ledger must hold an entry of run {run_id}, got none in {ledger}; name the run's own ledger."
-        )
+        raise ConfigError(f"{ledger} has no entry of run {run_id}; name the run's own ledger.")
     return {"sequence": own[-1].sequence, "kind": own[-1].kind, "digest": own[-1].digest}
 
 

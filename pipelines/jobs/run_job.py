@@ -130,7 +130,7 @@ def carry_out(job: Job[Settings, Planned, Result], run: Run[Settings]) -> Iterat
       DappleError: if a step fails.
     """
     if is_dry_run(run.options.beam):
-        raise ConfigError(f"--dry_run is for commands such as `dapple {job.name}`, which end then; leave it out here.")
+        raise ConfigError(f"--dry_run works only in commands such as `dapple {job.name}`; leave it out here.")
     check_stores(run.settings)
     check_runner(run.options.beam.view_as(StandardOptions).runner, getattr(run.settings, "experimental", False))
     check_in_process(job.name, run.options.beam, job.in_process)

@@ -170,9 +170,9 @@ class RunAccount(Place):
         if status is not None and status.committed is not None and status.release != content["releases"]:
             self.folder.clear()
             raise LedgerRefusedError(
-                f"run {self._run} must be drawn again as it was, got another release, as on a processor of another "
-                "type or of other versions; its budget is spent, so take the first machine with the versions that the "
-                "ledger holds, or choose another run_id, which is charged again."
+                f"run {self._run} released something else the first time, as on another type of processor or with "
+                "other versions; its budget is spent, so use the first machine with the versions that the ledger "
+                "holds, or choose another run_id, which is charged again."
             )
         self._ledger.commit(self._run, content)
         status = self._ledger.status(self._run)
@@ -184,9 +184,7 @@ class RunAccount(Place):
         status = self._ledger.status(self._run)
         if status is not None and (status.state == "reserved" or self._again):
             if not charge.equals(status.reserved["charge"]):
-                raise LedgerRefusedError(
-                    f"run_id {self._run} must be asked for with the same plan, got another one; {finish_words(status)}."
-                )
+                raise LedgerRefusedError(f"run_id {self._run} was reserved with another plan; {finish_words(status)}.")
             self._ledger.take_up(self._run)
             MEASURES.add(TAKEN_UP)
             _LOGGER.info("run %s is %s: resuming without a further charge", self._run, status.state)
@@ -201,7 +199,7 @@ class RunAccount(Place):
         """Refuses a run that another attempt has ended meanwhile, before any staged file is touched."""
         status = self._ledger.status(self._run)
         if status is None or status.state != ("committed" if self._again else "reserved"):
-            raise LedgerRefusedError(f"run_id {self._run} must be reserved, got one that has ended; ask for it again.")
+            raise LedgerRefusedError(f"run_id {self._run} has ended and is no longer reserved; run the job again.")
         self._started = status.started is not None
         self._nonce = RunNonce(run=self._run, raw=bytes.fromhex(status.reserved["nonce"]))
 
@@ -215,8 +213,7 @@ class RunAccount(Place):
         """Refuses to resume a run whose settings differ from the recorded ones."""
         if recorded != found:
             raise LedgerRefusedError(
-                f"run_id {self._run} must be asked for with the same {name}, got another one; choose another run_id, "
-                "which is charged again."
+                f"run_id {self._run} was reserved with another {name}; choose another run_id, which is charged again."
             )
 
     def _can_repeat(self, folder: RunFolder, status: RunStatus) -> bool:
@@ -270,8 +267,8 @@ class RunAccount(Place):
             folder.move([*json_schema.parse_as(staged, RunManifest, _refusal(folder.path(MANIFEST))).files, MANIFEST])
         if not _is(_read(join(folder.output, MANIFEST)), digest):
             raise LedgerRefusedError(
-                f"run {self._run} must have its release at {folder.output}, got none or another one; its budget is "
-                "spent, so choose another run_id, which is charged again."
+                f"the release of run {self._run} is not at {folder.output}; its budget is spent, so choose another "
+                "run_id, which is charged again."
             )
 
 

@@ -80,14 +80,14 @@ def _check_served(config: FitConfig) -> None:
     }
     found = next((name for name, is_asked in asked.items() if is_asked), None)
     if found is not None:
-        raise ConfigError(f"{found} must be left out for rows in memory, got it; run `dapple fit` on files.")
+        raise ConfigError(f"{found} is not available for rows in memory; leave it out, or run `dapple fit` on files.")
 
 
 def _check_apart(rows: Columns, server: PublicRows | None) -> None:
     """Refuses public rows that equal the private ones."""
     if server is not None and np.array_equal(rows.points, server.columns.points, equal_nan=True):
         raise InputError(
-            "server_data must be public and no copy of X, got the rows of X; give rows that may be shown to everybody."
+            "server_data must be public and no copy of X, got the rows of X; use rows that anybody may see."
         )
 
 

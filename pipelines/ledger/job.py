@@ -228,9 +228,7 @@ def _gaussian_charge(dataset: str, delta: float, limit: Limit, epsilon: float = 
 def _verify(entries: Sequence[LedgerEntry], head: str | None, outputs: str | None) -> dict[str, Any]:
     """Confirms the chain, which reading has checked, a known earlier entry (`head`), and all outputs."""
     if head is not None and all(entry.digest != head for entry in entries):
-        raise LedgerRefusedError(
-            f"the ledger must hold the entry {head}, got none of that digest; it was replaced or cut since."
-        )
+        raise LedgerRefusedError(f"the ledger has no entry with the digest {head}; it was replaced or cut since.")
     known = {} if outputs is None else {"outputs": _check_outputs(entries, outputs)}
     return {"entries": len(entries), "head": entries[-1].digest if entries else None, "verified": True} | known
 

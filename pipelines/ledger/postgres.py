@@ -107,16 +107,13 @@ class PostgresDatabase:
             from psycopg.conninfo import conninfo_to_dict
         except ImportError:
             raise ConfigError(
-                f"a ledger on PostgreSQL must be reached by psycopg, got no such library; run "
-                f"{what_installs('postgres')}."
+                f"A ledger on PostgreSQL needs psycopg, which is not installed; run {what_installs('postgres')}."
             ) from None
         self.place, self._errors = url, psycopg
         try:
             self._options: dict[str, Any] = {**_CONNECTION, **conninfo_to_dict(url), **_PRIMARY}
         except psycopg.Error as error:
-            raise ConfigError(
-                "ledger must be a URL that the PostgreSQL library can read, got another one; correct it."
-            ) from error
+            raise ConfigError("ledger must be a URL that the PostgreSQL library can read; correct it.") from error
 
     def make(self) -> None:
         """Creates the tables of an empty ledger, if they don't exist."""
@@ -187,8 +184,8 @@ class PostgresDatabase:
             limit.cancel()
         if _NO_STANDBY in warnings:
             raise LedgerUnavailableError(
-                f"the standbys of the ledger's server must have what it commits, got none that says so at {self.place} "
-                f"in {WAIT_SECONDS:.0f} seconds; try again later with the same --run_id."
+                f"no standby of the ledger's server at {self.place} confirmed the commit within {WAIT_SECONDS:.0f} "
+                "seconds; try again later with the same --run_id."
             )
 
     @contextlib.contextmanager
@@ -227,14 +224,13 @@ class PostgresDatabase:
         """Converts an error of the library or the server to the one that users see."""
         if error.sqlstate in _NO_LEDGER:
             return LedgerRefusedError(
-                f"ledger must be an existing ledger, got a database without one, {self.place}; set a limit with "
-                "`dapple ledger limit` first."
+                f"no ledger in the database {self.place}; set a limit with `dapple ledger limit` first."
             )
         said = error.sqlstate or " ".join(str(error).split())
         if self._goes_away(error):
             return LedgerUnavailableError(
-                f"ledger must be on a server that answers, got none at {self.place} in {WAIT_SECONDS:.0f} seconds "
-                f"({said}); try again later with the same --run_id."
+                f"the ledger's server at {self.place} didn't answer within {WAIT_SECONDS:.0f} seconds ({said}); try "
+                "again later with the same --run_id."
             )
         if error.sqlstate == _MISSING_RIGHT:
             return LedgerRefusedError(
@@ -248,8 +244,8 @@ class PostgresDatabase:
                 "the primary."
             )
         return LedgerRefusedError(
-            f"ledger must be a ledger that can be read and written, got {self.place} ({said}); check the URL, the "
-            "server and the rights of its user."
+            f"the ledger {self.place} could not be read or written ({said}); check the URL, the server and the "
+            "permissions of its user."
         )
 
 

@@ -51,7 +51,7 @@ class SQLiteFile:
         except FileExistsError:
             pass
         except OSError as error:
-            raise ConfigError(f"ledger must be a file that can be made, got {self.place}; check the folder.") from error
+            raise ConfigError(f"the ledger {self.place} could not be created; check the folder.") from error
         with self._transaction("BEGIN IMMEDIATE") as connection:
             if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
                 _make_tables(connection)
@@ -70,9 +70,7 @@ class SQLiteFile:
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         """Opens a connection in a transaction that is rolled back on any error."""
         if not os.path.isfile(self.place):
-            raise LedgerRefusedError(
-                f"ledger must be an existing file, got {self.place}; set a limit with `dapple ledger limit` first."
-            )
+            raise LedgerRefusedError(f"no ledger at {self.place}; set a limit with `dapple ledger limit` first.")
         try:
             with contextlib.closing(_connected(self.place)) as connection:
                 connection.execute(begin)
@@ -85,12 +83,11 @@ class SQLiteFile:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
                 raise LedgerRefusedError(
-                    f"ledger must be on a disk with room, got a full one at {self.place}; make room, then ask for the "
-                    "run again with the same --run_id."
+                    f"the disk of the ledger {self.place} is full; make room, then repeat the run with the same "
+                    "--run_id."
                 ) from error
             raise LedgerRefusedError(
-                f"ledger must be a ledger that can be read and written, got {self.place}; check the file and its "
-                "folder."
+                f"the ledger {self.place} could not be read or written; check the file and its folder."
             ) from error
 
 

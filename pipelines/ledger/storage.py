@@ -13,8 +13,8 @@ WAIT_SECONDS = 120.0
 Result = TypeVar("Result")
 _REFUSAL = Refusal(
     kind=LedgerRefusedError,
-    rule="ledger must be one that this version can go on with",
-    remedy="set a limit in a new file that is lower by all that this one has spent",
+    rule="ledger must be of a format that this version can read and write",
+    remedy="create a new ledger with a limit that is lower by all that this one has spent",
 )
 
 

@@ -96,8 +96,8 @@ class Ledger:
             taken = book.status(name)
             if taken is not None and taken.state != "void":
                 raise LedgerRefusedError(
-                    f"run_id {run} must be of a run that is not charged yet, got one that is {taken.state}; choose "
-                    "another run_id, which is charged again."
+                    f"run_id {run} is already {taken.state} in the ledger; choose another run_id, which is charged "
+                    "again."
                 )
             limit = book.limit(charge.dataset)
             ledger_filter.check(limit, book.held(charge.dataset), charge)
@@ -117,7 +117,7 @@ class Ledger:
         def act(book: _Book) -> None:
             status = book.status(run)
             if status is None or status.state == "void":
-                raise LedgerRefusedError(f"run_id {run} must be reserved, got one that has ended; ask for it again.")
+                raise LedgerRefusedError(f"run_id {run} has ended and is no longer reserved; run the job again.")
             book.attempt(run)
 
         self._write(act)
@@ -268,8 +268,7 @@ class _Book:
         for name, value in content.items():
             if status.started is not None and status.started.get(name) != value:
                 raise LedgerRefusedError(
-                    f"run_id {run} must be resumed with the same {name}, got another one; choose another run_id, "
-                    "which is charged again."
+                    f"run_id {run} must be resumed with the same {name}; choose another run_id, which is charged again."
                 )
 
     def end(self, kind: EntryKind, run: str, content: dict[str, Any]) -> None:

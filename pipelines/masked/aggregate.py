@@ -172,9 +172,7 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
     exchange = PairwiseExchange(run.options.exchange, parties)
     _check_limit(run.settings.limit, exchange.plan().rounds)
     if exchange.plan().shares is not None and parties is None:
-        raise ConfigError(
-            "parties must be given for a run whose clients split the noise, got nothing; list the public keys of all."
-        )
+        raise ConfigError("parties must be given for a run whose clients split the noise; list the public keys of all.")
     index = exchange.last_round()
     _check_open(exchange, index)
     key_uri = made_key(run.settings.key_uri)
@@ -185,7 +183,7 @@ def _plan(run: Run[AggregateConfig]) -> OpenRound:
 
 def _check_open(exchange: Exchange, index: int) -> None:
     if exchange.is_closed(index):
-        raise NotYetError(f"round {index} must be open to be added up, got a closed one; its sum is final.")
+        raise NotYetError(f"round {index} is already closed; its sum is final.")
 
 
 def _reserve(run: Run[AggregateConfig], opened: OpenRound) -> Reservation | None:

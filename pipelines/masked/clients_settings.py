@@ -61,8 +61,8 @@ def check_job(config: FitConfig, client: str) -> None:
     check_keys(config)
     if config.masked.shares is not None and config.masked.parties is None:
         raise ConfigError(
-            "masked.parties must be given for masked.noise_by clients in jobs of their own, got nothing; without "
-            "signatures any writer to --exchange can send shares of nobody, so run `dapple masked party new`."
+            "masked.noise_by clients needs masked.parties in jobs of their own; without signatures, anyone who can "
+            "write to --exchange could send shares, so run `dapple masked party new`."
         )
     if config.ledger is not None:
         raise ConfigError(
@@ -82,13 +82,13 @@ def check_keys(config: FitConfig) -> None:
         raise ConfigError(f"trust must be masked for this job, got {config.trust}; run the job fit.")
     if config.masked.secret_uri is None:
         raise ConfigError(
-            "masked.secret_uri must be given for this job, got nothing; give the place of the secret that all "
-            "clients share, or with scheme pairwise of this client's own."
+            "this job needs masked.secret_uri: the place of the secret that all clients share, or with scheme "
+            "pairwise of this client's own."
         )
     if config.masked.state_uri is None:
         raise ConfigError(
-            "masked.state_uri must be given for this job, got nothing; give a folder where this party keeps what it "
-            "has answered, and run `dapple masked party enroll`."
+            "this job needs masked.state_uri: a folder where this party keeps what it has answered. Set it, and run "
+            "`dapple masked party enroll`."
         )
 
 

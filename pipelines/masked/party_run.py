@@ -327,8 +327,8 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             _LOGGER.info("%s waits for %s", own, turn.waits)
         if not waited < wait:
             raise AbsentError(
-                f"{turn.waits} must come within --wait_minutes {wait / 60.0:g}, got nothing; ask for it, and "
-                "repeat the command, which resumes here."
+                f"{turn.waits} didn't arrive within --wait_minutes {wait / 60.0:g}; ask for it, and repeat the "
+                "command, which resumes here."
             )
         seat.patience.pause(poll)
         waited += poll
@@ -340,8 +340,8 @@ def _not_shared(seat: Seat, error: PermissionError) -> Exception:
     if not place.startswith(tuple(shared)):
         return error
     return ConfigError(
-        f"{' and '.join(shared)} must be open to all parties that use them, got {place} that this party can't open; "
-        "make both folders before the run, with a group of these parties and mode 2770, and start with umask 007."
+        f"this party has no access to {place}, and {' and '.join(shared)} must be open to all parties; create both "
+        "folders before the run, with a group of these parties and mode 2770, and start with umask 007."
     )
 
 
@@ -359,6 +359,6 @@ def _check_same_run(exchange: PairwiseExchange, turn: Turn) -> None:
     """Refuses to continue if the run was replaced: under another nonce, all would be answered and spent again."""
     if turn.step[1] != _OPEN and PairwiseExchange(exchange.folder, exchange.parties).plan() != exchange.plan():
         raise ProtocolError(
-            "plan.json must stay as it is while a run goes on, got another one; find out who has opened a second run, "
-            "and give each run an exchange of its own."
+            "plan.json was replaced while the run went on; find out who has opened a second run, and give each run "
+            "its own --exchange."
         )

@@ -153,8 +153,8 @@ def _open_run(role: ClientsRole, run_id: str) -> None:
         return
     if role.n_released():
         raise ConfigError(
-            f"--released must hold no releases where a run is opened, got some in {role.released}; choose another "
-            "folder, or put plan.json of their run back."
+            f"--released already holds releases, in {role.released}, and a new run must start without any; choose "
+            "another folder, or restore plan.json of their run."
         )
     nonce = secrets.token_bytes(NONCE_BYTES)
     plan = ExchangePlan(

@@ -73,7 +73,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound) -> None:
 def _send_messages(role: ClientsRole, client: str, options: PipelineOptions, index: int, state: Any) -> None:
     """Sends the masked statistics of the open round."""
     if role.exchange.is_closed(index):
-        raise NotYetError(f"round {index} must be open to send to it, got a closed one; run `dapple masked unmask`.")
+        raise NotYetError(f"round {index} is already closed; run `dapple masked unmask`.")
     opened = role.open_round(index, state, client)
     with role.staged(options, client, opened.key_uri) as job:
         run_graph(functools.partial(build, planned=job, opened=opened), options, role.step_promise)

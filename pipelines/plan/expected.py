@@ -372,7 +372,7 @@ def _config(path: str) -> tuple[FitConfig, contextlib.AbstractContextManager[Non
 
     settings = yaml_text.parse(read_text(path))
     if is_pooled(settings):
-        raise ConfigError("the job must be a private fit, got one without privacy, which spends nothing; run it.")
+        raise ConfigError("the job has no privacy, so there is nothing to plan: it spends nothing. Run it.")
     if isinstance(settings, Mapping) and "stream" in settings:
         return stream_config(settings).template, in_stream_words()
     return validated(settings), contextlib.nullcontext()  # type: ignore[arg-type]
@@ -486,7 +486,7 @@ def _stream_warnings(found: dict[str, Any]) -> list[str]:
             )
     if found["apart"] is not None and found["apart"] < found["reach"] and found["counted"] > 1:
         warnings.append(
-            f"stream.band {found['band']} is above stream.min_separation {found['apart']}, so that windows of a client "
-            "meet in one release and noise pays for their sum: try a band that is not above it"
+            f"stream.band {found['band']} is above stream.min_separation {found['apart']}, so windows of one client "
+            "meet in a release, which needs more noise: try a smaller band"
         )
     return warnings

@@ -83,7 +83,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     for each in found:
         sys.stdout.write(_line(each, each.path in deleted, stopped) + "\n")
     if not found:
-        sys.stdout.write(f"Nothing in {given.folder} that a run has left for {given.hours:g} hours.\n")
+        sys.stdout.write(f"No run has left anything in {given.folder} for {given.hours:g} hours or longer.\n")
     known = {name for each in every for name in each.jobs}
     others = [job.name for job in going if job.name not in known]
     sys.stdout.writelines(f"{name}: goes on in the cluster; no folder here is of its run.\n" for name in others)
@@ -180,7 +180,7 @@ def _removed(path: str) -> bool:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise InputError(f"{path} must be a folder that can be removed; check its permissions.") from error
+            raise InputError(f"{path} could not be removed; check its permissions.") from error
     return True
 
 

@@ -74,7 +74,7 @@ def _noise(summary: dict[str, Any]) -> list[str]:
     elif summary["unknown_noise"]:
         lines.append(summary["unknown_noise"])
     if summary["size_noise"] is not None:
-        seen = f"a cluster of {math.ceil(summary['smallest_cluster'])} or more is told from an empty one"
+        seen = f"a cluster of {math.ceil(summary['smallest_cluster'])} or more can be distinguished from an empty one"
         lines.append(f"A size is accurate to about {summary['size_noise']:.4g} of {share:,} {_units(summary)}; {seen}.")
     return lines
 

@@ -106,7 +106,7 @@ def _looked(given: SimpleNamespace, asking: bool) -> Look:
             return result
         readings = ", ".join(f"{result.flag} {_shell(value)} ({meaning})" for value, meaning in result.answers.items())
         if not asking:
-            raise ConfigError(f"--data must be clear, got a file that isn't: {result.why}; add {readings}.")
+            raise ConfigError(f"the format of --data is not clear: {result.why}; add {readings}.")
         _say(f"{result.why[0].upper()}{result.why[1:]}: {readings}.\n")
         setattr(given, result.flag.removeprefix("--"), _typed(f"Value of {result.flag}: ", result.answers))
 
@@ -215,9 +215,7 @@ def _line(prompt: str) -> str:
     except UnicodeDecodeError:
         line = "\ufffd\n"
     if not line:
-        raise ConfigError(
-            "every question must be answered, by Enter at least, got the end of the input; run it again, or give flags."
-        )
+        raise ConfigError("The input ended before all questions were answered; run the command again, or use flags.")
     return line.strip()
 
 

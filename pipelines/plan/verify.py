@@ -84,9 +84,7 @@ class RunCopy:
         """
         folder = folder.rstrip("/") or folder
         if not STORE.exists(folder) and not STORE.exists(join(folder, MANIFEST)):
-            raise ConfigError(
-                f"the folder must be the output of a run, got {folder}, which does not exist; correct it."
-            )
+            raise ConfigError(f"the folder {folder} does not exist; name the output folder of a run.")
         refusal = _refusal(MANIFEST, "be what a run wrote")
         _check_no_link(folder, MANIFEST)
         raw = untrusted.read_bytes(join(folder, MANIFEST), refusal)
@@ -109,9 +107,7 @@ class RunCopy:
         known = {*listed, MANIFEST, SIGNATURE_FILE}
         for name in itertools.islice(_names(self.folder), _MOST_FILES):
             if name not in known:
-                raise ProtocolError(
-                    f"{name!r} must be a file of the run, got one that run.json does not list; remove it."
-                )
+                raise ProtocolError(f"{name!r} is not listed in run.json; remove it.")
         return len(listed)
 
     def content(self, name: str) -> bytes:
@@ -229,7 +225,7 @@ def _sign(copy: RunCopy, key: str) -> str:
     """Signs an unaltered run; returns the public key."""
     path = copy.path(SIGNATURE_FILE)
     if STORE.exists(path):
-        raise ConfigError(f"--sign must be of a run without a signature, got {path}; remove it first.")
+        raise ConfigError(f"the run is already signed: {path}; remove the signature first.")
     raw = signed(copy.raw, key)
     write_bytes(path, raw)
     return check(copy.raw, raw, None)
@@ -280,7 +276,7 @@ def _words(summary: dict[str, Any]) -> str:
         account = f"epsilon {summary['epsilon']:.6g} at delta {summary['delta']:g}, recomposed from releases.parquet"
     signer = "none, so nothing shows who wrote run.json"
     if summary["signed_by"] is not None:
-        known = "" if summary["key_known"] else ", which was compared with no key of yours: give --key"
+        known = "" if summary["key_known"] else ", but not compared with a key of yours: give --key"
         signer = f"signed by {summary['signed_by']}{known}"
     ledger = "its entry is that of the run" if summary["ledger"] else "not checked: give --ledger"
     lines = [
@@ -390,13 +386,11 @@ def _check_inputs(run_id: str, job: str) -> None:
         try:
             found = content_fingerprint(plan_files(config), settings_digest(config), key, beam_options([]), folder)
         except InputError as error:
-            raise ProtocolError(
-                f"the input must be that of run {run_id}, got none that can be read: {error}"
-            ) from error
+            raise ProtocolError(f"the input of run {run_id} could not be read: {error}") from error
     if found != started["input"]:
         raise ProtocolError(
-            f"the input must be that of run {run_id}, got another one; files were changed, added or removed since it "
-            "ran, so its release is of data that are no longer there."
+            f"the input has changed since run {run_id}: files were changed, added or removed, so its release is of "
+            "data that are no longer there."
         )
 
 
@@ -405,10 +399,10 @@ def _status(config: FitConfig, run_id: str) -> RunStatus:
     if config.ledger is None or config.key_uri is None:
         missing = "no ledger" if config.ledger is None else "no key"
         raise ConfigError(
-            f"--inputs must name a job with ledger and key_uri, got {missing};"
-            " without a kept key nobody can compare the input, since all that was known of it was under that key."
+            f"--inputs must name a job with ledger and key_uri, got {missing}; without a kept key the input can't be "
+            "compared, because its digests depend on that key."
         )
     status = Ledger(config.ledger).status(run_id)
     if status is None or status.started is None:
-        raise ConfigError(f"the ledger must hold run {run_id}, got none that has begun there; name its own ledger.")
+        raise ConfigError(f"run {run_id} is not in this ledger; name its own ledger.")
     return status

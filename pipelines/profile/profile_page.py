@@ -356,7 +356,7 @@ def _reading(view: ProfileView) -> Section:
             text="Anything more that you compute from profile.parquet costs no further budget; profiling the same rows "
             "again does.",
         ),
-        Facts(title="What made this report", badge=Badge.PUBLIC, pairs=tuple(versions().items())),
+        Facts(title="About this report", badge=Badge.PUBLIC, pairs=tuple(versions().items())),
     )
     lead = "The numbers are safe to share under the guarantee above."
     return Section(name="reading", title="Use", lead=lead, blocks=blocks)

@@ -15,16 +15,16 @@ _APPENDED = re.compile(r"( \[while running '.*'\])?(\\nTraceback .*)?$")
 # Message of Beam's portable runners, followed by that of the runner.
 _GIVEN_UP = re.compile(r"^Pipeline \S+ failed in state ([A-Z]+)")
 FULL_DISK = RunnerError(
-    "the disk of --output, or one for temporary files, must have room for the run, got a full one; make room, then run "
-    "it again, with the same --run_id if a ledger is charged."
+    "The disk of --output, or one for temporary files, is full; make room, then run the job again, with the same "
+    "--run_id if a ledger is charged."
 )
 LOST_WORKER = (
-    "all worker processes must stay until the job is over, got one that ended, as when memory is short; run it again "
-    "with fewer --direct_num_workers."
+    "A worker process ended before the job was over, as when memory is short; run the job again with fewer "
+    "--direct_num_workers."
 )
 UNWATCHED = (
-    "--direct_running_mode=multi_processing must have workers that can be watched, got a Beam that starts them in "
-    "another way; leave the flag out: rows are added up on all cores without it."
+    "--direct_running_mode=multi_processing doesn't work with this version of Beam, which starts workers in a new "
+    "way; leave the flag out: rows are added up on all cores without it."
 )
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = (
@@ -37,8 +37,8 @@ _REASONS = (
             r"TimeoutException: Timeout has occurred: \d+ ms"
         ),
         RunnerError(
-            "the cluster must have as many free slots as --parallelism says, got fewer, as when a TaskManager is lost; "
-            "start it again or lower --parallelism."
+            "The cluster has fewer free slots than --parallelism says, as when a TaskManager is lost; start it again "
+            "or lower --parallelism."
         ),
     ),
     (
@@ -47,15 +47,15 @@ _REASONS = (
             r"Multiplexer hanging up|Process died with exit code|ConnectException: finishConnect"
         ),
         RunnerError(
-            "the workers at --environment_config must stay until the job is over, got lost ones; look whether their "
-            "pool runs and has memory enough, then run the job again."
+            "The workers at --environment_config were lost before the job was over; check that their pool runs and "
+            "has enough memory, then run the job again."
         ),
     ),
     (
         re.compile(r"ConnectException: Connection refused"),
         RunnerError(
-            "the cluster must stay until the job is over, got one whose JobManager does not answer; start it again, "
-            "then run the job again."
+            "The JobManager of the cluster stopped answering before the job was over; start it again, then run the "
+            "job again."
         ),
     ),
 )
@@ -96,8 +96,8 @@ def _of_a_server(error: BaseException) -> RunnerError | None:
     code = getattr(error, "code", None)
     if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
         return RunnerError(
-            "the job server at --job_endpoint must stay until the job is over, got a lost one; start it again. The job "
-            "may go on in its cluster: cancel it there before its staging folder is deleted."
+            "The job server at --job_endpoint was lost before the job was over; start it again. The job may go on in "
+            "its cluster: cancel it there before its staging folder is deleted."
         )
     return None
 

@@ -78,9 +78,7 @@ class RunFolder:
                 "the folder if that attempt is over."
             ) from error
         except OSError as error:
-            raise ConfigError(
-                f"--output must be a folder that can be made, got {self.output}; choose another."
-            ) from error
+            raise ConfigError(f"the folder {self.output} (--output) could not be created; choose another.") from error
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
@@ -105,8 +103,8 @@ class RunFolder:
             for other in _stagings_of(absolute(self.output)):
                 if other != self.staging and is_locked(other):
                     raise ConfigError(
-                        f"--output must be of one run at a time, got {self.output}, to which the run of {other} "
-                        "writes; wait for it to end or choose another one."
+                        f"--output must be used by one run at a time, and the run of {other} is writing to "
+                        f"{self.output}; wait for it to end or choose another one."
                     )
             yield
 
@@ -168,9 +166,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.release()
-            raise UnderWayError(
-                f"--run_id must be of a run that is not under way, got that of {self.staging}; wait for it to end."
-            ) from error
+            raise UnderWayError(f"the run of {self.staging} is still under way; wait for it to end.") from error
         self._note_versions()
 
     def _note_versions(self) -> None:
@@ -375,9 +371,7 @@ def _alone_in(folder: str) -> Iterator[None]:
         end = time.monotonic() + _CLAIM_SECONDS
         while not locked(descriptor):
             if time.monotonic() > end:
-                raise ConfigError(
-                    f"--output must be in a folder that nobody locks, got {folder}; wait for the other run to start."
-                )
+                raise ConfigError(f"another run has locked {folder}, the folder of --output; wait for it to start.")
             time.sleep(0.1)
         yield
     finally:
@@ -412,7 +406,7 @@ def check_no_link(output: str) -> None:
     while not os.path.lexists(path := os.path.dirname(path)):
         pass
     if not os.path.isdir(path):
-        raise ConfigError(f"--output must be a folder that can be made, got {output}; {path} is no folder.")
+        raise ConfigError(f"the folder {output} (--output) could not be created: {path} is not a folder.")
 
 
 def check_apart(output: str, allowed_by: str = "") -> None:

@@ -91,7 +91,7 @@ def stop(master: str, jobs: Sequence[FlinkJob]) -> None:
     end, ids = time.monotonic() + _SECONDS, {job.id for job in jobs}
     while left := [job for job in running_jobs(master) if job.id in ids]:
         if time.monotonic() > end:
-            raise RunnerError(f"{left[0].name} must end when it is canceled, got one that goes on; look there.")
+            raise RunnerError(f"{left[0].name} still runs after it was canceled; check it on the cluster.")
         time.sleep(_LOOK_SECONDS)
 
 

@@ -252,7 +252,7 @@ def _refuse_unknown(flags: Sequence[str]) -> None:
         own = ["--config", "--output", "--run_id"]
         near = difflib.get_close_matches(flag, [*known_flags(), *own], n=1)
         remedy = f"did you mean {near[0]}?" if near else "remove it."
-        raise ConfigError(f"{flag} must be a flag of Dapple or Beam, got an unknown one; {remedy}")
+        raise ConfigError(f"{flag} is not a flag of Dapple or Beam; {remedy}")
 
 
 def known_flags() -> list[str]:

@@ -90,8 +90,8 @@ def check_rounds(options: PipelineOptions, n_rounds: int, setting: str) -> None:
     """
     if _is_on_a_job_server(options) and n_rounds > MOST_ROUNDS_ON_FLINK:
         raise ConfigError(
-            f"{setting} must leave at most {MOST_ROUNDS_ON_FLINK} rounds to one pipeline on a Flink cluster, since "
-            f"Flink plans twice as long for each further one, got {n_rounds}; lower it or take another runner."
+            f"{setting} must leave at most {MOST_ROUNDS_ON_FLINK} rounds to one pipeline on a Flink cluster, where "
+            f"each further round doubles the planning time, got {n_rounds}; lower it or use another runner."
         )
 
 

@@ -32,8 +32,8 @@ def check_stores(settings: object) -> None:
     for name, text in _texts(settings, ""):
         if _PASSWORD.search(text):
             raise ConfigError(
-                f"{name or 'a path'} must hold no password, got a URL with one; give it to the library of the "
-                "store, by its own configuration or environment."
+                f"{name or 'a path'} must hold no password, got a URL with one; set it in the configuration or "
+                "environment of the store's library."
             )
         if text.strip().lower().startswith("file://"):
             raise ConfigError(
@@ -42,8 +42,8 @@ def check_stores(settings: object) -> None:
         found = _SCHEME.match(text)
         if found is not None and not _installed(STORES[found[1]][0]):
             raise ConfigError(
-                f"{name or 'a path'} must be on a file system that is installed, got {found[0]} without its library; "
-                f"run {what_installs(STORES[found[1]][1])}."
+                f"{name or 'a path'} needs the library for {found[0]}, which is not installed; run "
+                f"{what_installs(STORES[found[1]][1])}."
             )
 
 

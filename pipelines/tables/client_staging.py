@@ -115,8 +115,8 @@ def _is_bounded(data: DataConfig, manifest: PreparedManifest | None) -> bool:
     applied = None if manifest is None else manifest.max_rows_per_client
     if data.max_rows_per_client is None and applied is not None:
         raise ConfigError(
-            f"data.max_rows_per_client must be given for a folder prepared with {applied}, got nothing; "
-            "give that number, since it decides how much noise one row needs."
+            f"data.path was prepared with {applied}; set data.max_rows_per_client to that number, which decides how "
+            "much noise one row needs."
         )
     same = manifest is not None and manifest.client_id == data.client_id
     wanted = data.max_rows_per_client
@@ -190,7 +190,7 @@ def _copy_folder(folder: str) -> str:
 
 def _say(rows: JobRows, copy: str) -> None:
     """Logs that rows may be grouped, before that is known: whether clients are split is private."""
-    _LOGGER.info("bringing the rows of each client together where they are apart")
+    _LOGGER.info("grouping rows by client where a client's rows are apart")
 
 
 def _leave(folder: str) -> None:

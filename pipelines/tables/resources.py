@@ -56,8 +56,8 @@ def check_room(listed: OneListing | None, folder: str) -> None:
         return
     if sum(FileSeal.of_text(file.seal).size for file in listed.files) > machine.free_disk(folder, left=False):
         raise RunnerError(
-            "the disk of --output must have room for a copy of the rows that is grouped by client, got too little; "
-            "make room, or put --output on a larger disk."
+            "The disk of --output is too small for a copy of the rows that is grouped by client; make room, or put "
+            "--output on a larger disk."
         )
 
 

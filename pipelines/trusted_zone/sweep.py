@@ -191,8 +191,8 @@ def job_rows(cells: Sequence[PlannedCell], listed: Source | None = None) -> JobR
     widths = {each.contract.n_features for each in found} - {None}
     if len(widths) > 1 or any(each.contract.encoder != found[0].contract.encoder for each in found):
         raise ConfigError(
-            "server_data must be as wide in all methods of a sweep, and teach encodings the same, got different ones; "
-            "run a sweep of its own for them."
+            "server_data must have one width and give the same encodings in all methods of a sweep; run a separate "
+            "sweep for the others."
         )
     by_client = any(each.contract.by_client for each in found)
     widest = max(found, key=lambda each: each.contract.n_features or 0)

@@ -66,8 +66,7 @@ class SweepFolder:
                 )
             if os.path.exists(self._path(RESULTS_FILE)):
                 raise ConfigError(
-                    f"--output must be of a sweep that is not complete, got {self._output}; choose another one to run "
-                    "it again."
+                    f"the sweep in {self._output} (--output) is complete; choose another folder to run it again."
                 )
         self._make()
         content = with_number(NOT_PRIVATE | {"cells_digest": self._config.digest, "n_cells": len(self._config.cells)})
@@ -83,9 +82,7 @@ class SweepFolder:
             for folder in (os.path.abspath(self._output), self._path(PARTS)):
                 new_file.make_folders(folder, 0o700)
         except OSError as error:
-            raise ConfigError(
-                f"--output must be a folder that can be made, got {self._output}; choose another."
-            ) from error
+            raise ConfigError(f"the folder {self._output} (--output) could not be created; choose another.") from error
         self._claim()
         for name in os.listdir(self._output):
             if name.startswith(_PRIVATE):
@@ -97,7 +94,7 @@ class SweepFolder:
         if not locked(self._lock):
             self.release()
             raise ConfigError(
-                f"--output must be of one run at a time, got {self._output}, to which another sweep writes; wait for "
+                f"--output must be used by one run at a time, and another sweep is writing to {self._output}; wait for "
                 "it to end or choose another one."
             )
 

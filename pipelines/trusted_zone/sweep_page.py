@@ -194,12 +194,12 @@ def _reading(config: SweepConfig) -> Section:
     blocks: tuple[Block, ...] = (
         Notice(
             level=Level.WARNING,
-            text="Costs are exact, and the runs of a sweep add up: none of this is differentially private. Choosing "
-            "settings here for a fit of the same rows that is published is a release nobody accounts for.",
+            text="Costs are exact, and the runs of a sweep add up: none of this is differentially private. Using it to "
+            "choose settings for a published fit of the same rows is a release that nobody accounts for.",
             badge=_BADGE,
         ),
         Facts(
-            title="What made this report",
+            title="About this report",
             badge=None,
             pairs=(
                 ("Methods", ", ".join(config.options.methods)),

@@ -170,7 +170,7 @@ def test_two_sums_of_one_nonce_are_not_unmasked_through_a_link(parties):
     (parties.folder / "link").symlink_to(parties.folder / "secret")
     set_masked(parties, 0, secret_uri=str(parties.folder / "link"))
     outcome = parties.unmask()
-    assert (outcome.code, "a round must have one sum under one nonce" in outcome.err) == (5, True)
+    assert (outcome.code, "a second sum has arrived" in outcome.err) == (5, True)
 
 
 # --- The state
@@ -225,7 +225,7 @@ def test_a_state_in_which_nothing_can_be_written_is_refused(parties):
     state, nonce = state_of(parties, 0, "client-0"), Exchange(parties.exchange).plan().nonce
     pathlib.Path(PartyState(folder=str(state)).of_run(nonce).folder).write_text("a file, not a folder")
     outcome = parties.upload(0)
-    assert (outcome.code, "where this party can write" in outcome.err) == (2, True)
+    assert (outcome.code, "this party could not write to" in outcome.err) == (2, True)
     assert not folder_of(parties, "messages").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_party_is_enrolled_once(parties):
     words = ("party", "enroll", "--config", str(parties.folder / "client-0.yaml"), "--client", "client-0")
     key = (state_of(parties, 0, "client-0") / "seal.key").read_bytes()
     outcome = lake.run_command(*words)
-    assert (outcome.code, "a party must be enrolled once" in outcome.err) == (2, True)
+    assert (outcome.code, "is already enrolled in" in outcome.err) == (2, True)
     assert (state_of(parties, 0, "client-0") / "seal.key").read_bytes() == key
     set_masked(parties, 0, state_uri=str(parties.folder / "new" / "state"))
     outcome = lake.run_command(*words)
@@ -262,7 +262,7 @@ def test_a_run_is_forgotten_at_once_and_refused_by_its_nonce_alone(parties):
     for change in (other_values, no_folder):
         change(parties.folder / "lake-0", parties.points[0])
         outcome = parties.upload(0)
-        assert (outcome.code, "a run must not be over to be answered" in outcome.err) == (5, True)
+        assert (outcome.code, "this party has ended or forgotten the run" in outcome.err) == (5, True)
     assert lake.run_command("party", "forget", *words, "--exchange", parties.exchange).out == "1\n"
     replayed(parties)
     assert parties.upload(0).code == 5
@@ -303,7 +303,7 @@ def test_sent_messages_go_when_the_run_is_over(tmp_path):
     (folder_of(parties, "messages", 3) / "client-1.sealed").unlink()
     folder_of(parties, "sum.parquet", 3).unlink()
     outcome = parties.upload(1)
-    assert (outcome.code, "a run must not be over to be answered" in outcome.err) == (5, True)
+    assert (outcome.code, "this party has ended or forgotten the run" in outcome.err) == (5, True)
 
 
 # --- Pairwise masks: keys, letters, messages
@@ -487,7 +487,7 @@ def test_parties_differ_by_key_and_by_name(tmp_path):
     folders = {PartyState.enroll(str(tmp_path / "state"), each, name).folder for each in secrets for name in names}
     assert len(folders) == 8
     assert len({os.path.dirname(each) for each in folders}) == 1
-    with pytest.raises(ConfigError, match="must be a folder that can be made"):
+    with pytest.raises(ConfigError, match="could not be created"):
         PartyState.enroll(f"{secrets[0]}/state", secrets[0], "north")
 
 

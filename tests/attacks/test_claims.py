@@ -255,7 +255,7 @@ def test_one_of_two_launchers_is_charged_and_works_in_every_order(steps, runs):
         assert objects.names() == [f"{OUT}/centers.parquet", f"{OUT}/{MANIFEST}"]
         came_late = "must be a new or empty folder" in str(refused[0])
         late += came_late
-        assert came_late or "must be of one run at a time" in str(refused[0])
+        assert came_late or "must be used by one run at a time" in str(refused[0])
         # A claim that has gone before it could be read is another run's, as far as one knows.
         under_way += isinstance(refused[0], UnderWayError)
     assert tried > 100
@@ -333,7 +333,7 @@ def test_an_attempt_whose_claim_was_removed_leaves_the_files_of_the_next_one_alo
         del stores.Store.objects[f"{root}{OUT}.claim"]
         with other.claimed():
             other.write("centers.parquet", b"of the next one")
-            with pytest.raises(UnderWayError, match="must stay while its run works"):
+            with pytest.raises(UnderWayError, match="was removed while the run was working"):
                 stale.publish({})
             stale.discard()
             stale.release()
@@ -367,7 +367,7 @@ def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
         raise OSError("the connection is gone")
 
     monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, create)
-    with pytest.raises(ConfigError, match="must be where files can be made"):
+    with pytest.raises(ConfigError, match="No file can be created in "):
         Claim.taken(f"{root}x.claim", "a", "--output", "x")
     assert stores.names() == []
 
@@ -375,7 +375,7 @@ def test_a_request_that_fails_leaves_no_claim(steps, monkeypatch):
 def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
     root = steps[0].root
     monkeypatch.setitem(beam.CONDITIONAL, stores.SCHEME, stores.Store.objects.__setitem__)
-    with pytest.raises(ConfigError, match="makes an object only where there is none"):
+    with pytest.raises(ConfigError, match="overwrites an object that another run has created"):
         Claim.taken(f"{root}x.claim", "a", "--output", "x")
     assert stores.names() == []
 
@@ -383,7 +383,7 @@ def test_a_store_that_knows_no_conditions_is_refused(steps, monkeypatch):
 def test_a_place_is_of_one_job_on_a_store_and_on_a_disk(steps, tmp_path):
     for folder in (f"{steps[0].root}bucket/exchange", str(tmp_path / "exchange")):
         second = alone_at(folder, "b", "--exchange", folder)
-        refused = pytest.raises(ConfigError, match=r"must be of one (run|job) at a time")
+        refused = pytest.raises(ConfigError, match=r"must be used by one (run|job) at a time")
         with alone_at(folder, "a", "--exchange", folder), refused, second:
             pass
         with alone_at(folder, "b", "--exchange", folder):

@@ -171,7 +171,10 @@ def test_another_end_of_the_same_length_and_time_is_noticed(tmp_path):
     found, state = listed(path), os.stat(path)
     path.write_text(GOOD[:-4] + "5.0\n")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    with pytest.raises(InputError, match="must stay as it was"), open_sealed(found.file, found.seal, found.path):
+    with (
+        pytest.raises(InputError, match="was changed after the job listed it"),
+        open_sealed(found.file, found.seal, found.path),
+    ):
         pass
 
 

@@ -188,7 +188,7 @@ def test_the_clients_threshold_is_the_clients_to_enforce(tmp_path):
     assert parties.upload(0).code == parties.aggregate().code == 0
     outcome = parties.unmask()
     assert outcome.code == 5
-    assert "a sum must be of at least 4 messages (masked.threshold)" in outcome.err
+    assert "the sum must cover at least 4 messages (masked.threshold)" in outcome.err
     assert not pathlib.Path(parties.released, "00.parquet").exists()
 
 
@@ -229,7 +229,7 @@ def test_a_sum_under_a_replayed_nonce_is_not_unmasked(parties):
     assert parties.aggregate().code == 0
     outcome = parties.unmask()
     assert outcome.code == 5
-    assert "a round must have one sum under one nonce, got a second one" in outcome.err
+    assert "a second sum has arrived for a round that has one, under the same nonce" in outcome.err
     assert not pathlib.Path(parties.released, "00.parquet").exists()
 
 
@@ -255,7 +255,7 @@ def test_a_client_answers_one_broadcast_under_a_nonce(parties, tmp_path):
         path.unlink()
     outcome = parties.upload(0)
     assert outcome.code == 5
-    assert "a round must have one broadcast under one nonce, got a second one" in outcome.err
+    assert "a second broadcast has arrived for a round that has one, under the same nonce" in outcome.err
 
 
 def test_kept_files_are_the_owners_and_their_names_say_nothing(parties):

@@ -158,7 +158,7 @@ def test_one_client_id_at_two_parties_is_two_units_and_the_result_says_so(tmp_pa
 
 def test_a_client_whose_rows_are_in_two_places_cannot_send_twice():
     batch = MaskedMessages((b"a", b"b"), (b"1", b"2"), np.zeros((2, 3), dtype=np.int64))
-    with pytest.raises(ProtocolError, match="a sender must send one message in a round, got two of the same"):
+    with pytest.raises(ProtocolError, match="a sender must send one message per round, got two from the same sender"):
         MaskedMessages.joined([batch, batch])
 
 

@@ -143,7 +143,7 @@ def test_a_window_without_files_has_a_digest(world, way):
 def test_a_file_that_was_rewritten_after_the_listing_is_refused(world, way):
     job = planned(world)
     os.utime(world.lake / "b.parquet", (5, 5))
-    with pytest.raises(InputError, match=r"b.parquet must stay as it was when the job listed its files"):
+    with pytest.raises(InputError, match=r"b.parquet was changed after the job listed it"):
         found(world, job)
     assert not list(world.folder.glob("run*"))
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_rewritten_while_it_is_read_is_refused(world, way, monkey
         return digest
 
     monkeypatch.setattr(file_seal, "_content", meanwhile)
-    with pytest.raises(InputError, match=r"must stay as it was when the job listed its files"):
+    with pytest.raises(InputError, match=r"was changed after the job listed it"):
         found(world, job)
 
 
@@ -183,7 +183,7 @@ def test_a_file_in_place_of_another_is_read_as_the_one_that_was_opened_or_refuse
     other = world.folder / "other.parquet"
     pq.write_table(lake.table_of(lake.mixture(20, seed=9)), other)
     os.replace(other, world.lake / "b.parquet")
-    with pytest.raises(InputError, match=r"must stay as it was when the job listed its files"):
+    with pytest.raises(InputError, match=r"was changed after the job listed it"):
         found(world, job)
 
 
@@ -223,7 +223,7 @@ def test_digests_that_are_missing_are_not_made_up(world, monkeypatch):
         return run_graph(build, *words)
 
     monkeypatch.setattr(file_digests, "run_graph", after_another_listing)
-    with pytest.raises(InputError, match=r"the listing of the input in the staging folder must stay"):
+    with pytest.raises(InputError, match=r"The list of input files in the staging folder is missing or was changed"):
         found(world, job)
 
 
@@ -241,7 +241,7 @@ def test_objects_of_a_store_are_hashed_and_nothing_is_left_there(way):
         assert found == [(path, hashlib.sha256(objects[path]).hexdigest()) for path in sorted(objects)]
         assert len(stores.names()) == 2
         stores.Store.objects[f"{root}lake/a.parquet"] += b"more"
-        with pytest.raises(InputError, match=r"a.parquet must stay as it was when the job listed its files"):
+        with pytest.raises(InputError, match=r"a.parquet was changed after the job listed it"):
             list(file_digests.file_digests(files, beam_options([]), f"{root}out.partial-r"))
         assert len(stores.names()) == 2
 
@@ -283,7 +283,7 @@ def test_a_manifest_that_changes_after_the_listing_is_refused(world):
     job = planned(world, folder)
     manifest = folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"max_rows_per_client": null', '"max_rows_per_client": 3'))
-    with pytest.raises(InputError, match=r"must stay as it was when the job listed its files, got another one"):
+    with pytest.raises(InputError, match=r"was changed after the job listed it"):
         found(world, job)
 
 
@@ -294,7 +294,7 @@ def test_bytes_that_are_not_those_of_the_manifest_end_a_run_before_noise(world, 
     flip(next(folder.glob("*.parquet")))
     monkeypatch.setattr("dapple_dp.transforms.core.noise.draw_release", unread)
     outcome = place.fit(data=place.job["data"] | {"path": str(folder)})
-    assert (outcome.code, "must hold the bytes that prepare wrote" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "was changed after prepare wrote it" in outcome.err) == (2, True), outcome.err
     assert ledgers.kinds(place.ledger) == ["limit", "reserve", "start", "void"]
 
 
@@ -388,7 +388,7 @@ def test_a_file_that_fails_ends_the_reading_of_those_behind_it(world, monkeypatc
     monkeypatch.setattr(file_digests, "content_digest", digest)
     files = many(world, 20_000)
     os.unlink(world.lake / "b.parquet")
-    with pytest.raises(InputError, match=r"must be readable, got .*b\.parquet"):
+    with pytest.raises(InputError, match=r"b\.parquet \(.*\) could not be read"):
         peak(world, files)
     assert 0 < len(read) < 1_000
 

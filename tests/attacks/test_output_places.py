@@ -68,7 +68,7 @@ def test_an_output_below_what_is_no_folder_costs_nothing(place, monkeypatch):
     (place.folder / "dangling").symlink_to(place.folder / "nowhere")
     for parent in ("file", "dangling", "file/deeper", "dangling/deeper"):
         outcome = place.fit(f"{place.folder}/{parent}/out")
-        assert (outcome.code, "is no folder" in outcome.err) == (2, True), outcome.err
+        assert (outcome.code, "is not a folder" in outcome.err) == (2, True), outcome.err
     assert place.spent() == 0
 
 
@@ -260,7 +260,7 @@ def test_two_sweeps_of_one_folder_do_not_meet(tmp_path):
     with first.private() as private:
         (tmp_path / "link").symlink_to(tmp_path)
         for other in (second, SweepFolder(str(tmp_path / "link" / "out"), config)):
-            with pytest.raises(ConfigError, match="must be of one run at a time"):
+            with pytest.raises(ConfigError, match="must be used by one run at a time"):
                 other.open()
         assert os.path.isdir(private)
     first.release()

@@ -100,7 +100,7 @@ def test_hostile_keys_and_letters_are_left_out_and_the_round_goes_on(parties):
 def test_a_list_with_a_hostile_key_is_refused_in_a_sentence():
     keys = [SenderKeys(bytes([each]), bytes([each + 9]) * 32, bytes([each + 9]) * 32) for each in range(3)]
     keys.append(SenderKeys(b"zz", bytes(32), bytes(32)))
-    with pytest.raises(ProtocolError, match="keys that are listed must be such as can be agreed with"):
+    with pytest.raises(ProtocolError, match="the aggregator lists a key that is invalid"):
         Correspondence.of(keys, [], [], PairwiseParams(0.0, 0.1))
 
 
@@ -157,7 +157,7 @@ def test_a_wrong_share_is_found_out_even_where_it_decodes(owner):
 def test_sound_shares_of_other_seeds_are_refused(other):
     """Once they made the sum a random number: files of another run, or of an attempt on other rows, do decode."""
     party, present = Party(6, threshold=3), frozenset(range(6))
-    with pytest.raises(ProtocolError, match="shares that clients hand out must be those that they were sent"):
+    with pytest.raises(ProtocolError, match="clients handed out other shares than those sent to them"):
         party.total(present, Party(6, threshold=3, **other).revealed(present))
 
 
@@ -175,7 +175,7 @@ def test_shares_that_fit_nowhere_are_refused_in_a_sentence():
         Revealed(each.owner, each.holder, each.present, np.full(shamir.N_LIMBS, 5 + each.holder))
         for each in party.revealed(present)
     ]
-    with pytest.raises(ProtocolError, match="shares that clients hand out must be those that they were sent"):
+    with pytest.raises(ProtocolError, match="clients handed out other shares than those sent to them"):
         party.total(present, answers)
 
 

@@ -304,7 +304,7 @@ def test_a_ledger_that_is_older_than_its_outputs_goes_no_further(stream, tmp_pat
     shutil.copy(stream.folder.with_name("backup") / "ledger.sqlite", own.ledger.path)
     outcome = own.release(WINDOWS[2])
     assert outcome.code == 3, outcome.err
-    assert "restore output and ledger of one moment" in outcome.lines[-1]
+    assert "restore the output and the ledger of the same time" in outcome.lines[-1]
     told = lake.run_command("ledger", "verify", "--ledger", own.ledger.path, "--outputs", str(own.folder))
     assert told.code == 3
     assert f"{WINDOWS[1]}/run.json must be of a run that this ledger holds" in told.lines[-1]

@@ -256,7 +256,7 @@ WEAK = {
 def test_a_weak_key_is_refused_before_anything_is_read(place, content):
     lake.write_key(place.folder / "team.key", content)
     outcome = place.fit()
-    assert (outcome.code, "key_uri must hold 32 random bytes, got ones that repeat" in outcome.err) == (2, True)
+    assert (outcome.code, "key_uri must hold 32 random bytes, but its bytes repeat" in outcome.err) == (2, True)
     assert content.hex() not in outcome.err
     assert repr(content)[2:-1] not in outcome.err
     assert place.spent() == 0
@@ -379,7 +379,7 @@ def test_rounds_do_not_go_on_under_another_nonce(tmp_path, content):
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"must be (the nonce|that) of the interrupted run"):
+    with pytest.raises(ConfigError, match=r"(must be the nonce of the|belongs to an) interrupted run"):
         toy_rounds.run(CONFIG, str(tmp_path / "out"), "r")
     assert not (tmp_path / "out").exists()
 
@@ -413,7 +413,10 @@ def test_a_full_disk_is_reported_if_the_nonce_finds_no_room(tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(new_file, "create", refuse)
-    with pytest.raises(RunnerError, match="must have room for the run"), run_keys.own_key(str(tmp_path)):
+    with (
+        pytest.raises(RunnerError, match="The disk of --output, or one for temporary files, is full"),
+        run_keys.own_key(str(tmp_path)),
+    ):
         pass
 
 

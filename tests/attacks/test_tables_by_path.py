@@ -26,9 +26,7 @@ def iceberg(tmp_path) -> pathlib.Path:
 
 
 def refused(path) -> None:
-    with pytest.raises(
-        InputError, match=r"data\.path must name files of no table, got those of the table whose log is"
-    ):
+    with pytest.raises(InputError, match=r"data\.path names files of the table whose log is"):
         list(find_files(str(path), {}))
 
 
@@ -87,12 +85,12 @@ def test_a_path_within_the_working_folder_is_reported(delta, monkeypatch, spelle
 
 def test_server_data_that_are_a_link_into_a_table(delta, tmp_path):
     (tmp_path / "server.parquet").symlink_to(data_file(delta))
-    with pytest.raises(InputError, match=r"server_data\.path must name files of no table"):
+    with pytest.raises(InputError, match=r"server_data\.path names files of the table"):
         list(find_files(str(tmp_path / "server.parquet"), {}, "server_data.path"))
 
 
 def test_server_data_are_no_table_either(delta):
-    with pytest.raises(InputError, match=r"server_data\.path must name files of no table"):
+    with pytest.raises(InputError, match=r"server_data\.path names files of the table"):
         list(find_files(str(delta), {}, "server_data.path"))
 
 
@@ -100,7 +98,7 @@ def test_a_command_refuses_it_in_one_sentence(delta, tmp_path):
     settings = lake.job(str(delta), tables.write_server(tmp_path), data__features=tables.NAMES)
     done = lake.run_job(settings, tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert "give the table itself, with a section table" in done.err
+    assert "name the table itself, with a section table" in done.err
     assert not (tmp_path / "out").exists()
 
 

@@ -306,7 +306,7 @@ class Enrolled(Job):
     def remedied(self, sentence: str, words: list[str]) -> list[str] | None:
         if sentence.endswith("choose another place.") and words[1] == "new":
             return [*words[:-1], str(self.disk / "another.key")]
-        return [] if sentence.endswith("use it as it is.") else None
+        return [] if sentence.endswith("use that state.") else None
 
     def fault(self, left: Tree, done: Tree, again: Tree, *, over: bool) -> str:
         was, now = (

@@ -478,7 +478,7 @@ EXCLUDED = (
     excluded("privacy.shares: auto needs algorithm feddp_kmeans", clipping="private", allocation="auto_shares"),
     excluded("must have public values if there is no server_data", columns="bins", server="none"),
     excluded(
-        "masked.noise_by clients must have Gaussian noise in every release",
+        "masked.noise_by clients needs Gaussian noise in every release",
         noise_by="clients",
         allocation="paper|published",
     ),

@@ -66,10 +66,10 @@ FACTORS = (
 )
 
 EXCLUDED = (
-    excluded("masked.parties must be given for masked.noise_by clients", noise_by="clients", identities="none"),
+    excluded("masked.noise_by clients needs masked.parties", noise_by="clients", identities="none"),
     excluded("ledger must be left out for this job", ledger="of_clients"),
-    excluded("masked.state_uri must be given for this job", places="no_state"),
-    excluded("masked.secret_uri must be given for this job", places="no_secret"),
+    excluded("this job needs masked.state_uri", places="no_state"),
+    excluded("this job needs masked.secret_uri", places="no_secret"),
     # What has no meaning together: only algorithm dp_lloyd has bounds by column.
     excluded(columns="by_column", algorithm="feddp_kmeans|sphere_packing|central_tree"),
     # What the aggregator refuses, which is distinguished.

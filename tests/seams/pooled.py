@@ -106,7 +106,7 @@ class PooledStory(RowStory):
     def tell(self) -> None:
         """A run that promises nothing anywhere, and finds the same centers again."""
         planned = self.run("plan", self.job, "--rows", str(N_ROWS), name="plan")
-        assert (planned.code, "which spends nothing" in planned.err) == (2, True), planned.err
+        assert (planned.code, "the job has no privacy" in planned.err) == (2, True), planned.err
         run, outcome = self.made("fit", self.job, "fit")
         assert {path.name for path in run.folder.iterdir()} == {"run.json", "centers.parquet"}
         invariants.check_files(run)

@@ -54,7 +54,7 @@ class TopicClient(NamedTuple):
         """
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError(
-                f"messages must be read by confluent-kafka, got no such library; run {what_installs('kafka')}."
+                f"Reading messages needs confluent-kafka, which is not installed; run {what_installs('kafka')}."
             )
         given: dict[str, str] = {}
         if self.properties:
@@ -66,15 +66,15 @@ class TopicClient(NamedTuple):
     def silent(self) -> UnavailableError:
         """Creates the error for a broker that doesn't answer; its own message is left out, since it may hold values."""
         return UnavailableError(
-            f"the brokers at {self.servers} must answer for the topic {self.topic}, got nothing that can be used; "
-            "check them, the properties of the client and its rights, and run the job again."
+            f"No usable answer from the brokers at {self.servers} for the topic {self.topic}; check the brokers, the "
+            "client's properties and its permissions, and run the job again."
         )
 
     def gone(self) -> InputError:
         """Creates the error for messages that the broker has dropped."""
         return InputError(
-            f"the topic {self.topic} must keep the messages of all windows that a release adds up, got a broker that "
-            "has dropped some; lengthen retention.ms, and start over under another name."
+            f"The topic {self.topic} must keep the messages of all windows that a release adds up, but the broker has "
+            "dropped some; set a longer retention.ms, and start over under another name."
         )
 
 

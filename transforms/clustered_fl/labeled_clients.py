@@ -220,7 +220,8 @@ class Clients:
             result.ids()
         except (ValueError, OverflowError) as error:
             raise InputError(
-                f"data.public_rows must name clients by {self.kind} as the data do, got another name; correct it."
+                f"data.public_rows must name clients by {self.kind}, as the data do, but one name is of another "
+                "type; correct it."
             ) from error
         return result
 
@@ -239,7 +240,7 @@ def _check_alike(parts: list[ClientPart], by_client: Mapping[str, list[ClientPar
         if each.n_features != first.n_features:
             raise InputError(
                 f"the features of {shard_name(each.shard)} must have width {first.n_features} as in "
-                f"{shard_name(first.shard)}, got {each.n_features}; correct a file."
+                f"{shard_name(first.shard)}, got {each.n_features}; correct one of the files."
             )
     if any(part.group != own[0].group for own in by_client.values() for part in own):
         raise InputError(

@@ -61,7 +61,7 @@ def silo_plan(n_rows: int, training: TrainingParams, clustering: ClusteringParam
     largest = multiplier * max(budget.first_round_noise_ratio, 1.0)
     if largest > LARGEST_MULTIPLIER:
         raise ConfigError(
-            f"noise multipliers must be at most {LARGEST_MULTIPLIER:g}, got {largest:g} for a client; give a larger "
+            f"noise multipliers must be at most {LARGEST_MULTIPLIER:g}, got {largest:g} for a client; set a larger "
             "epsilon or a smaller first_round_noise_ratio."
         )
     return SiloPlan(
@@ -130,8 +130,8 @@ def silo_epsilon(events: Sequence[SiloEvent], budget: SiloBudget) -> float:
         return _pld_epsilon(events, budget)
     if budget.adjacency is not Adjacency.ADD_REMOVE:
         raise UnsupportedEventError(
-            f"accountant must be {SiloAccountant.PLD} for adjacency {budget.adjacency}, got {budget.accountant}; "
-            "Renyi divergences of Poisson-sampled steps are known for rows added or removed."
+            f"accountant must be {SiloAccountant.PLD} for adjacency {budget.adjacency}, got {budget.accountant}; the "
+            "Renyi accountant only covers adding or removing rows in Poisson-sampled steps."
         )
     accountant = RdpAccountant(None, NeighboringRelation.ADD_OR_REMOVE_ONE)
     _compose(accountant, events, _zero_concentrated)
@@ -191,8 +191,8 @@ def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, 
     while excess(high) > 0.0:
         if math.exp(high) > LARGEST_MULTIPLIER:
             raise ConfigError(
-                f"epsilon must leave some for training beside the selections, got {epsilon:g} in all; "
-                "lower select_share or the number of rounds."
+                f"epsilon is {epsilon:g}, which is too little for training after the selections are paid for; lower "
+                "select_share or the number of rounds."
             )
         low, high = high, high + _LOG_STEP_UP
     while excess(low) <= 0.0 and math.exp(low) > _SMALLEST_MULTIPLIER:
@@ -205,15 +205,15 @@ def _search(spent_at: Callable[[float], float], epsilon: float) -> tuple[float, 
 
 def _check(n_rows: int, budget: SiloBudget) -> None:
     if not 0.0 < budget.epsilon < math.inf:
-        raise ConfigError(f"epsilon must be a finite number > 0, got {budget.epsilon}; give the total of a client.")
+        raise ConfigError(f"epsilon must be a finite number > 0, got {budget.epsilon}; set the total for one client.")
     if not 0.0 < budget.delta < 1.0 / n_rows:
         raise ConfigError(
-            f"delta must be positive and below 1 / {n_rows}, the rows of the largest client, got {budget.delta}; "
-            "give about a tenth of that or less."
+            f"delta must be above 0 and below 1 / {n_rows}, where {n_rows} is the number of rows of the largest "
+            f"client, got {budget.delta}; use about a tenth of that or less."
         )
     if not min(budget.first_round_noise_ratio, budget.select_share, budget.choice_share) > 0.0:
         raise ConfigError(
             "first_round_noise_ratio, select_share and choice_share must be > 0, got "
-            f"{budget.first_round_noise_ratio}, {budget.select_share} and {budget.choice_share}; leave them out for 1, "
-            "0.03 and 0.05."
+            f"{budget.first_round_noise_ratio}, {budget.select_share} and {budget.choice_share}; leave them out to "
+            "use 1, 0.03 and 0.05."
         )

@@ -209,11 +209,11 @@ def _calibrate(
 
 def _check_budget(epsilon: float, delta: float) -> None:
     if not 0.0 < epsilon < math.inf:
-        raise ConfigError(f"epsilon must be a finite number > 0, got {epsilon}; give the total of the run.")
+        raise ConfigError(f"epsilon must be a finite number > 0, got {epsilon}; set the total for the run.")
     if not MIN_DELTA <= delta < 1.0:
         raise ConfigError(
-            f"delta must be at least {MIN_DELTA:g} and less than 1, got {delta}; "
-            "give about one part in the squared number of units."
+            f"delta must be at least {MIN_DELTA:g} and less than 1, got {delta}; use about 1 / the squared number of "
+            "units."
         )
 
 
@@ -226,8 +226,8 @@ def _check_specs(specs: tuple[RoundSpec, ...], allocation: Allocation) -> None:
             raise ConfigError(f"{spec.name} must have a Mechanism and a Geometry, got text; use the enumerations.")
         if not (0.0 < spec.share < math.inf and spec.sensitivity >= 1):
             raise ConfigError(
-                f"{spec.name} must have a finite share > 0 and a sensitivity >= 1 lattice unit, "
-                f"got {spec.share} and {spec.sensitivity}; leave out what needs no noise."
+                f"{spec.name} must have a finite share > 0 and a sensitivity >= 1 lattice unit, got {spec.share} and "
+                f"{spec.sensitivity}; leave out releases that need no noise."
             )
         if _is_laplace(spec):
             _check_laplace(spec, allocation)
@@ -322,8 +322,8 @@ def _search(at_level: _Scaling, guess: float, epsilon: float, delta: float) -> t
 
 def _no_level(epsilon: float, delta: float) -> ConfigError:
     return ConfigError(
-        f"epsilon and delta must be such that some noise meets them, got {epsilon:g} and {delta:g}; "
-        "raise epsilon, or lower a delta that is close to it."
+        f"no amount of noise reaches epsilon {epsilon:g} at delta {delta:g}; raise epsilon, or lower delta if it is "
+        "close to epsilon."
     )
 
 

@@ -35,7 +35,7 @@ def run_place(uri: str, run: str, nonce: bytes) -> str:
       nonce: at least 16 random bytes, used in no other run; ValueError if shorter.
     """
     if len(nonce) < 16:
-        raise ValueError(f"nonce must be at least 16 bytes, got {len(nonce)}; draw it by secrets.token_bytes.")
+        raise ValueError(f"nonce must be at least 16 bytes, got {len(nonce)}; create one with secrets.token_bytes.")
     return f"{uri}#run={_salt(run, nonce).hex()}"
 
 
@@ -96,7 +96,7 @@ class KeySource(abc.ABC):
             )
         if len(set(key)) < _FEWEST_VALUES:
             raise ConfigError(
-                f"{self.setting} must hold {KEY_BYTES} random bytes, got ones that repeat; write a new key by "
-                f"`head -c {KEY_BYTES} /dev/urandom`."
+                f"{self.setting} must hold {KEY_BYTES} random bytes, but its bytes repeat; write a new key with `head "
+                f"-c {KEY_BYTES} /dev/urandom`."
             )
         return key if named is None else _derived(key, "dapple: key of a run", bytes.fromhex(named["salt"]))

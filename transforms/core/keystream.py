@@ -55,7 +55,7 @@ class KeyStream:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a KeyStream must not be pickled or copied, keys stay out of the job graph; build it in setup()."
+            "a KeyStream must not be pickled or copied, so that keys stay out of the job graph; create it in setup()."
         )
 
     @property
@@ -80,7 +80,7 @@ class KeyStream:
     def residues(self, bound: int, n: int) -> NDArray[np.int64]:
         """Draws exactly uniform integers on {0, ..., bound - 1}, shape (n,), by rejection; 1 <= bound <= 2**62."""
         if not 1 <= bound <= MAX_BOUND:
-            raise ValueError(f"bound must be in [1, 2**62], got {bound}; draw a wider integer in two parts.")
+            raise ValueError(f"bound must be in [1, 2**62], got {bound}; draw a larger integer in two parts.")
         width = (bound - 1).bit_length()
         if width == 0:
             return np.zeros(n, dtype=np.int64)

@@ -22,7 +22,7 @@ from dapple_dp.schemas.errors import PrivacyFlowError, RunnerError
 from dapple_dp.transforms.core import noise
 from dapple_dp.transforms.core.round import Releases, Round, measure
 
-NO_MEMORY = "the rows of a run must fit into memory, got too little of it; run it again with more of it."
+NO_MEMORY = "The rows of the run don't fit into memory; run it again on a machine with more memory."
 Draw = Callable[[RoundPlan, NDArray[np.int64]], Releases]
 """(plan of a round, exact sum) -> its releases."""
 
@@ -51,7 +51,7 @@ class RunKey:
     def once(self) -> Iterator[Draw]:
         """Draws real noise until the end of the context; raises PrivacyFlowError the second time."""
         if not self._unused.acquire(blocking=False):
-            raise PrivacyFlowError("a run key must draw in one run, got one that has drawn; make one for each run.")
+            raise PrivacyFlowError("this run key has already drawn noise; create a new key for each run.")
         try:
             yield lambda plan, exact_sum: noise.draw_release(self._left(), plan, exact_sum)
         finally:
@@ -59,7 +59,7 @@ class RunKey:
 
     def _left(self) -> bytes:
         if self._raw is None:
-            raise PrivacyFlowError("a run key must draw during its run, got one of a run that is over; make another.")
+            raise PrivacyFlowError("this run key belongs to a run that is over; create a new one.")
         return self._raw
 
 
@@ -74,7 +74,7 @@ class Simulated:
     states: tuple[Any, ...]
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a simulation must stay in its process: its noise is public.")
+        raise TypeError("a simulation must stay in its process, because its noise is public.")
 
     def model(self) -> Any:
         """Returns the model after the last round."""
@@ -103,7 +103,7 @@ def run(initial: Any, rounds: Sequence[Round], blocks: Iterable[ClientBlock], ke
     """
     placed = [each.plan.path for each in rounds if each.at is not None]
     if placed:
-        raise PrivacyFlowError(f"rounds in memory must read all rows alike, got {placed[0]}; run the job with Beam.")
+        raise PrivacyFlowError(f"rounds in memory must all read the same rows, got {placed[0]}; run the job with Beam.")
     with key.once() as draw:
         return tuple(_states(initial, rounds, lambda round_, state: _released(round_, blocks, state, draw)))
 

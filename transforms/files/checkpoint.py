@@ -113,7 +113,7 @@ class Checkpoint:
             if getattr(binding, field.name) != getattr(self.binding, field.name):
                 what, remedy = _REMEDIES[field.name]
                 raise ConfigError(
-                    f"{what} must be that of the interrupted run of this --run_id, got a changed one; {remedy}, or "
+                    f"This --run_id belongs to an interrupted run, and {what} has changed since then; {remedy}, or "
                     "start over with another --run_id."
                 )
 
@@ -232,7 +232,7 @@ def write_arrays(arrays: dict, path: str) -> None:
     content = arrays_to_bytes(arrays)
     if STORE.exists(path) and read_bytes(path) != content:
         raise PrivacyFlowError(
-            "rounds that are run again must give the same bits, got others; use a machine of the same type and the "
-            f"versions that the run began with, or {_REMEDY}."
+            "Repeating an interrupted round gave different results; use a machine of the same type and the versions "
+            f"that the run began with, or {_REMEDY}."
         )
     _put(path, content)

@@ -73,18 +73,19 @@ class Claim:
                     return claim
         except FileExistsError as error:
             claim.give_up()
-            raise _refused(_read(path), path, run, f"{setting} must be of one run at a time, got {place}") from error
+            rule = f"{setting} must be used by one run at a time, got {place}"
+            raise _refused(_read(path), path, run, rule) from error
         except BaseException as error:
             claim.give_up()
             if not isinstance(error, OSError) or isinstance(error, StoreAwayError):
                 raise
             raise ConfigError(
-                f"{setting} must be where files can be made, got {place}; choose another place."
+                f"No file can be created in {place}, which {setting} names; choose another place."
             ) from error
         claim.give_up()
         raise ConfigError(
-            f"{setting} must be on a store that makes an object only where there is none, got {place} on one that "
-            "wrote over it; choose another place, or a version of the store that heeds If-None-Match."
+            f"The store of {place} ({setting}) overwrites an object that another run has created, so two runs could "
+            "collide; choose another place, or a version of the store that supports If-None-Match."
         )
 
     def _made(self) -> bool:
@@ -101,8 +102,8 @@ class Claim:
         """Raises UnderWayError if the claim was removed: another run may be at the same place."""
         if _read(self.path) != self.content:
             raise UnderWayError(
-                f"the claim {self.path} must stay while its run works, got one that was taken away; nothing more is "
-                "written, so run the job again when nobody else is at work there."
+                f"The claim {self.path} was removed while the run was working. Nothing more is written; run the job "
+                "again when no other run uses this place."
             )
 
     def is_of_another_attempt(self) -> bool:
@@ -117,7 +118,7 @@ class Claim:
                 STORE.delete(self.path)
         except OSError:
             _LEFT[self.path] = self.content
-            _LOGGER.warning("warning: %s could not be removed; remove it, since this run is over", self.path)
+            _LOGGER.warning("warning: %s could not be removed; remove it by hand, since this run is over", self.path)
 
 
 def _read(path: str) -> bytes | None:
@@ -168,8 +169,8 @@ def alone_at(folder: str, run: str, setting: str, place: str) -> Iterator[None]:
     try:
         if not locked(descriptor):
             raise ConfigError(
-                f"{setting} must be of one job at a time, got {place}, which another one uses; wait for it to end, or "
-                "give each job a folder of its own."
+                f"{setting} must be used by one job at a time, and another job is using {place}; wait for it to end, "
+                "or give each job its own folder."
             )
         yield
     finally:

@@ -78,7 +78,7 @@ def write_once(path: str, content: bytes, *, private: bool = False) -> None:
         else:
             STORE.put_new(path, content)
     except FileExistsError:
-        rule, remedy = f"{path} must be written once", "a mask covers one message only"
+        rule, remedy = f"{path} must be written once", "a mask covers one message only, so open a new run"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy=remedy)
         if untrusted.read_bytes(path, refusal, len(content)) != content:
             raise refusal.because("other content for it") from None
@@ -128,7 +128,7 @@ def written_files(folder: str) -> list[WrittenFile]:
       ConfigError: if the launcher can't see the listing.
     """
     listing = join(folder, LISTING_FILE)
-    rule = "--output must be a folder that workers and launcher share"
+    rule = "--output must be a folder that the workers and the launcher share"
     refusal = Refusal(kind=ConfigError, rule=rule, remedy="choose another place")
     found = untrusted.read_json(listing, list[tuple[FileName, Digest]], refusal)
     STORE.delete(listing)

@@ -70,16 +70,16 @@ class SavedModel:
         given = {name: (each.fill, each.indicator) for name, each in data.missing.items()}
         if given and given != own:
             raise ConfigError(
-                f"data.missing must be that of {self.folder} or left out, got another; the model says how missing "
-                "values are filled."
+                f"data.missing must be the same as in the fit at {self.folder}; leave it out to use what the model "
+                "says about missing values."
             )
 
     def _other_features(self, found: tuple[str, ...], wanted: tuple[str, ...]) -> ConfigError:
-        rule = f"data.features must be the {len(wanted)} features of {self.folder} in its order"
+        rule = f"data.features must be the {len(wanted)} features of {self.folder} in the same order"
         if len(found) != len(wanted):
             return ConfigError(f"{rule}, got {len(found)}; name the columns that the model was fitted on.")
         index = next(index for index, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1])
-        return ConfigError(f"{rule}, got {found[index]!r} where it has {wanted[index]!r}; use the fit's data.features.")
+        return ConfigError(f"{rule}, got {found[index]!r} in place of {wanted[index]!r}; use the fit's data.features.")
 
 
 def load_model(folder: str, setting: str = "model") -> SavedModel:
@@ -103,7 +103,7 @@ def read_model(folder: str, setting: str) -> tuple[SavedModel, bytes, bytes]:
     manifest, raw, content = _files(folder, setting, foreign)
     digest = hashlib.sha256(content).hexdigest()
     if manifest.files.get(CENTERS_FILE) != digest:
-        raise ConfigError(f"{CENTERS_FILE} in {folder} must be the file that fit wrote, got another; fit again.")
+        raise ConfigError(f"{CENTERS_FILE} in {folder} was changed after the fit wrote it; fit again.")
     centers, numbers, sizes = _centers(content, f"{folder}/{CENTERS_FILE}", setting)
     try:
         encoder = None if manifest.encoding is None else Encoder.from_json(manifest.encoding)
@@ -111,7 +111,7 @@ def read_model(folder: str, setting: str) -> tuple[SavedModel, bytes, bytes]:
         raise foreign.because("another encoding") from error
     names = tuple(manifest.features)
     if len(names) != centers.shape[1] or (encoder is not None and encoder.names != names):
-        raise ConfigError(f"{MANIFEST} in {folder} must name the features of its centers; fit again.")
+        raise ConfigError(f"{MANIFEST} in {folder} doesn't list the features of its centers; fit again.")
     saved = SavedModel(
         folder=folder,
         centers=centers,
@@ -129,7 +129,7 @@ def _numbers(table: pa.Table) -> tuple[int, ...]:
     plain = tuple(range(table.num_rows))
     numbers = tuple(sorted(table.column("cluster").to_pylist())) if "cluster" in table.column_names else plain
     if any(type(number) is not int or number < 0 for number in numbers) or len(set(numbers)) < len(numbers):
-        raise MalformedError("clusters without numbers of their own")
+        raise MalformedError("clusters that share a number or have none")
     return () if numbers == plain else numbers
 
 
@@ -161,7 +161,7 @@ def read_reference(path: str, n_features: int) -> NDArray[np.float64]:
     if centers.shape[1] != n_features:
         raise ConfigError(
             f"evaluate.reference must hold centers of {n_features} features like the model, got {centers.shape[1]}; "
-            "give centers in the same coordinates."
+            "use centers in the same coordinates."
         )
     return centers
 
@@ -170,8 +170,8 @@ def _centers(
     content: bytes, path: str, setting: str, *, foreign: bool = False
 ) -> tuple[NDArray[np.float64], tuple[int, ...], NDArray[np.float64]]:
     """Reads the matrix in the column `center` of a Parquet file, by number, with the numbers and noisy sizes."""
-    rule = f"{setting} must hold finite centers of one width in a list column 'center' of {path}"
-    refusal = Refusal(kind=ConfigError, rule=rule, remedy="give a file with such centers")
+    rule = f"{setting} must have a list column 'center' of finite numbers, all lists of one length, in {path}"
+    refusal = Refusal(kind=ConfigError, rule=rule, remedy="use a file with such a column")
     table = untrusted.table_of(content, refusal, TableForm.by_size(), foreign=foreign)
     try:
         with refusal.covers():

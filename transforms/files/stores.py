@@ -87,7 +87,7 @@ class _Stores:
 
     def delete(self, *paths: str) -> None:
         if any(path.endswith("/") for path in paths):
-            raise ValueError(f"files must be deleted by their names, got {paths}; list a folder first.")
+            raise ValueError(f"delete() takes files, got a folder among {paths}; list the folder first.")
         for store, some in itertools.groupby(paths, _store_of):
             first, *others = some
             with answered(first):

@@ -89,7 +89,7 @@ def digest(path: str, refusal: Refusal) -> str:
             while chunk := file.read(_CHUNK):
                 found.update(chunk)
     except (OSError, ValueError) as error:
-        raise refusal.because("none that can be read") from error
+        raise refusal.because("no readable file") from error
     return found.hexdigest()
 
 
@@ -278,7 +278,7 @@ def checked_pages(file: "RowsFile", row_group: int, names: Collection[str], refu
         values = sum(8 * chunk.n_values for chunk in chunks)
         stored = sum(chunk.n_bytes for chunk in group.chunks)
         if max(values, found.n_bytes, 4 * found.held) > max(_MOST_GROUP_BYTES, _MOST_RATIO * stored):
-            raise MalformedError("few bytes that would take more than 2 GiB, and 100 times as much as on disk")
+            raise MalformedError("few bytes that unpack to more than 2 GiB and to more than 100 times their size")
         return found
 
 

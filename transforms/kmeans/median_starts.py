@@ -71,8 +71,8 @@ def warm(centers: NDArray[np.float64], _: object) -> RoundsProtocol:
 
 PROTOCOL = RoundsProtocol(
     title="DP-Medians",
-    unknown_noise="How far noise moves a center is unknown: k-medians adds the noise of many moves, and nothing "
-    "released says how densely rows lie around their median.",
+    unknown_noise="How far noise moves a center is unknown: k-medians adds noise in many steps, and nothing released "
+    "shows how densely rows lie around their median.",
     initial_state=initial_state,
     round_specs=round_specs,
     allocation=allocation_as_asked,

@@ -166,9 +166,7 @@ def drawn_rows(config: FitConfig, points: NDArray[np.float64], n_units: int, see
       ConfigError: if the number of units is out of range.
     """
     if not 1 <= n_units <= lattice.MAX_ROWS:
-        raise ConfigError(
-            f"the assumed number of rows or clients must be from 1 to {lattice.MAX_ROWS}, got {n_units}; give another."
-        )
+        raise ConfigError(f"the assumed number of rows or clients must be from 1 to {lattice.MAX_ROWS}, got {n_units}.")
     rng = np.random.default_rng([seed, 6])
     if config.privacy.unit is PrivacyUnit.RECORD:
         return ClientBlock(points[rng.integers(0, len(points), min(n_units, MOST_ROWS))])

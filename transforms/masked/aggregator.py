@@ -68,10 +68,10 @@ class SumMessagesFn(beam.CombineFn):
 def _checked(total: MaskedSum, threshold: int) -> MaskedSum:
     """Refuses two messages of one sender, or too few messages."""
     if any(left == right for left, right in zip(total.senders[:-1], total.senders[1:], strict=True)):
-        raise ProtocolError("a sender must send one message in a round, got two of the same; remove one of them.")
+        raise ProtocolError("two messages of one sender have arrived in this round; remove one of them.")
     if len(total.senders) < threshold:
         raise NotYetError(
-            f"a round must be the sum of at least {threshold} messages (threshold), got fewer; wait for more clients."
+            f"fewer than {threshold} messages (threshold) have arrived in this round; wait for more clients."
         )
     return total
 

@@ -197,7 +197,7 @@ def _below(path: str, root: str) -> str:
 def _owners_of(block: ClientBlock) -> list[bytes]:
     """Returns the ids of a block's clients as bytes; raises TypeError if the block lacks them."""
     if block.clients is None:
-        raise TypeError("messages must be formed of a block with client ids; read it from a shard.")
+        raise TypeError("messages need a block with client ids; read it from a shard.")
     return client_ids.bytes_of(client_ids.canonical(pa.chunked_array([block.clients])))
 
 
@@ -265,8 +265,8 @@ def check_present(masked: MaskedReleases, threshold: int) -> None:
     n_senders = len(set(masked.senders))
     if n_senders < threshold or n_senders < len(masked.senders) or len(set(masked.tags)) < len(masked.senders):
         raise ProtocolError(
-            f"a sum must be of at least {threshold} messages (masked.threshold) of different senders, got another; its "
-            "masks stay, open a new run."
+            f"the sum must cover at least {threshold} messages (masked.threshold) from different senders, and this one "
+            "doesn't; its masks are not removed, so open a new run."
         )
 
 

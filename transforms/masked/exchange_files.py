@@ -95,9 +95,7 @@ class Exchange:
         if self._plan is not None:
             return self._plan
         if not self.is_open():
-            raise NotYetError(
-                f"--exchange must hold a plan.json, got none in {self.folder}; run `dapple masked unmask` first."
-            )
+            raise NotYetError(f"no plan.json in {self.folder} (--exchange) yet; run `dapple masked unmask` first.")
         path = self._path(_PLAN)
         content = self._raw(path, _refusal(path), COLLECTOR, "plan")
         self._plan, self._plan_digest = ExchangePlan.from_json(content), hashlib.sha256(content).digest()
@@ -122,8 +120,7 @@ class Exchange:
         path = self._path(_AGGREGATOR)
         if not self.has_key():
             raise NotYetError(
-                f"--exchange must hold the aggregator's key, got none in {self.folder}; run `dapple masked aggregate` "
-                "first."
+                f"the aggregator's key is not in {self.folder} (--exchange) yet; run `dapple masked aggregate` first."
             )
         rule = "aggregator.json must hold a public key"
         refusal = Refusal(kind=ProtocolError, rule=rule, remedy="open a new run")
@@ -142,7 +139,7 @@ class Exchange:
         """Returns the index of the last open round; raises ProtocolError if there is none."""
         opened = [i for i in range(len(self.plan().rounds)) if STORE.exists(self._path(self._round(i), _BROADCAST))]
         if not opened:
-            raise NotYetError("a round must be open, got a plan in which none is; run `dapple masked unmask` first.")
+            raise NotYetError("no round is open yet; run `dapple masked unmask` first.")
         return opened[-1]
 
     def broadcast(self, index: int) -> bytes:
@@ -212,8 +209,8 @@ class Exchange:
         content = unseal(sealed, private, self._label(index, os.path.basename(path)))
         if content is None:
             raise ProtocolError(
-                f"{path} must be sealed for this aggregator, this round and the client it is called after, got another "
-                "file; remove it or have it sent again."
+                f"{path} must be sealed for this aggregator, this round and the client that it is named after; remove "
+                "it or have it sent again."
             )
         plan = self.plan().rounds[index]
         return messages_from_table(untrusted.table_of(content, table_refusal(path), messages_form(plan)), plan)
@@ -229,7 +226,7 @@ class Exchange:
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         if len(set(senders)) < len(senders):
-            raise ProtocolError(f"{path} must have one message of a sender, got two; remove it.")
+            raise ProtocolError(f"{path} holds two messages of one sender; remove it.")
 
     @contextlib.contextmanager
     def leaving_out(self, path: str) -> Iterator[None]:
@@ -264,7 +261,7 @@ class Exchange:
           ProtocolError: if the round isn't closed, or the file isn't its sum.
         """
         if not self.is_closed(index):
-            raise NotYetError(f"round {index} must be closed, got no sum yet; run `dapple masked aggregate` first.")
+            raise NotYetError(f"round {index} has no sum yet; run `dapple masked aggregate` first.")
         path = self._path(self._round(index), _SUM)
         content = self._raw(path, table_refusal(path), AGGREGATOR, "sum", index)
         plan = plan or self.plan().rounds[index]
@@ -301,13 +298,13 @@ class Exchange:
         for client, found in signers.items():
             if found != shown:
                 raise ProtocolError(
-                    f"{AGGREGATOR} must show all clients one sum and one list of who is present, got another one that "
-                    f"{client} has countersigned; nothing is answered for either, open a new run."
+                    f"{AGGREGATOR} must show all clients the same sum and the same list of who is present, but "
+                    f"{client} has countersigned another one; neither is answered, so open a new run."
                 )
         if len(signers) < fewest:
             raise NotYetError(
-                f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; let "
-                "others run `dapple masked upload`."
+                f"at least {fewest} clients must have countersigned the sum of round {index}, got {len(signers)}; wait "
+                "until others have run `dapple masked upload`."
             )
 
     def refuse(self, party: str, keys: Sequence[str]) -> None:

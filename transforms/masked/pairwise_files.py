@@ -99,7 +99,7 @@ class PairwiseExchange(Exchange):
         found = sorted(each for each in arrived if each.sender and is_sound(each.mask) and is_sound(each.letters))
         _check_enough(len(found), max(threshold, FEWEST_CLIENTS))
         if len({each.sender for each in found}) < len(found):
-            raise ProtocolError("a sender must send its keys once in a round, got two of the same; remove one.")
+            raise ProtocolError("two sets of keys of one sender have arrived in this round; remove one.")
         neighbors.parameters(len(found), *self._params())
         self._close(index, Leg.KEYS, found, SenderKeys)
 
@@ -113,7 +113,7 @@ class PairwiseExchange(Exchange):
         found = sorted(each for each in self._gathered(index, Leg.LETTERS, Letter) if _is_letter(each, numbers))
         _check_enough(len({each.sender for each in found}), self.fewest(index, threshold))
         if len({each[:2] for each in found}) < len(found):
-            raise ProtocolError("a sender must send one letter to a neighbor, got two; remove one of them.")
+            raise ProtocolError("two letters of one sender to the same neighbor have arrived; remove one.")
         self._close(index, Leg.LETTERS, found, Letter)
 
     def n_listed(self, index: int) -> int:
@@ -129,7 +129,7 @@ class PairwiseExchange(Exchange):
         """Raises ProtocolError if a message is from a sender who hasn't shared, since its mask couldn't be removed."""
         shared = {letter.sender.to_bytes(8, "big") for letter in self.letters(index)}
         if not shared.issuperset(senders):
-            raise ProtocolError("messages must be of senders whose letters are listed, got another; remove it.")
+            raise ProtocolError("a message comes from a sender whose letters are not listed; remove it.")
 
     def _check_senders(self, index: int, path: str, senders: tuple[bytes, ...]) -> None:
         """Refuses a file with senders who haven't shared or who belong to another client."""
@@ -138,14 +138,13 @@ class PairwiseExchange(Exchange):
             own = {self._shared.get(key.sender) for key in self.own_keys(index, self._client(path))}
             if not own.issuperset(senders):
                 raise ProtocolError(
-                    f"{path} must have messages of its client's own senders whose letters are listed, got others; take "
-                    "it away."
+                    f"{path} must only hold messages of its client's own senders whose letters are listed; remove it."
                 )
 
     def _params(self) -> PairwiseParams:
         pairwise = self.plan().pairwise
         if pairwise is None:
-            raise ProtocolError("plan.json must say pairwise for these files, got shared_secret; open a new run.")
+            raise ProtocolError("masks are not pairwise in plan.json but shared_secret; open a new run.")
         return pairwise
 
     def _gathered(self, index: int, leg: Leg, kind: type[Sent]) -> list[Sent]:
@@ -171,7 +170,7 @@ class PairwiseExchange(Exchange):
         result = self._sent_in(path, kind, AGGREGATOR, _list(leg), index)
         if self.parties is not None and not set(result) <= set(self._gathered(index, leg, kind)):
             raise ProtocolError(
-                f"{path} must list what clients have signed, got something else from {AGGREGATOR}; put back the "
+                f"{path} from {AGGREGATOR} must list what clients have signed, and lists something else; restore the "
                 "clients' files, or open a new run."
             )
         return result
@@ -196,4 +195,4 @@ def _is_letter(letter: Letter, numbers: range) -> bool:
 
 def _check_enough(n_senders: int, fewest: int) -> None:
     if n_senders < fewest:
-        raise NotYetError(f"at least {fewest} clients must have sent theirs, got fewer; wait for more of them.")
+        raise NotYetError(f"fewer than {fewest} clients have sent theirs; wait for more of them.")

@@ -41,7 +41,7 @@ from dapple_dp.transforms.numerics.masked.pairwise_masks import (
 from dapple_dp.transforms.numerics.masked.shamir import SHARE_BYTES
 from dapple_dp.transforms.on_beam.workers import LeanFn
 
-_PINNED = Refusal(kind=ProtocolError, rule="what is pinned must be what this party wrote", remedy="open a new run")
+_PINNED = Refusal(kind=ProtocolError, rule="what this party has stored must be unchanged", remedy="open a new run")
 
 
 class PairwiseFn(SecretFn):
@@ -119,10 +119,10 @@ class _MessagesFn(_SenderFn):
         """Refuses to send a message whose mask the neighbors couldn't remove."""
         for sender, receiver, sealed in letters:
             if listed.letters.get((sender, receiver)) != sealed:
-                raise ProtocolError("letters that are listed must be those that were sent, got others; open a new run.")
+                raise ProtocolError("the aggregator lists other letters than those that were sent; open a new run.")
         if len(listed.partners_of(client.number)) < listed.roster.threshold:
             raise ProtocolError(
-                f"at least {listed.roster.threshold} neighbors of a client must have shared, got fewer; open a new run."
+                f"fewer than {listed.roster.threshold} neighbors of a client have shared their secrets; open a new run."
             )
 
 
@@ -142,8 +142,7 @@ class _SharesFn(PairwiseFn):
                 handed += self._handed_out(client, listed.inbox_of(number), present)
         if not handed:
             raise NotYetError(
-                "--client must be present in the sum to hand out shares, got one that is not; run `dapple "
-                "masked unmask`."
+                "--client is not in the sum yet, so it has no shares to hand out; run `dapple masked unmask`."
             )
         yield handed
 

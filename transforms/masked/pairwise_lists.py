@@ -44,7 +44,7 @@ class Roster(NamedTuple):
         """
         ordered = sorted(keys)
         if len(ordered) < 3:
-            raise ProtocolError("pairwise masks must be among at least 3 clients, got fewer; use scheme shared_secret.")
+            raise ProtocolError("pairwise masks need at least 3 clients; use scheme shared_secret.")
         graph = parameters(len(ordered), params.corrupt, params.dropout)
         seed = hashlib.sha256(b"".join(row.mask + row.letters for row in ordered)).digest()
         public = tuple(PublicKeys(row.mask, row.letters) for row in ordered)
@@ -92,9 +92,9 @@ class Correspondence(NamedTuple):
         """
         listed = {key.sender: key for key in keys}
         if not all(is_sound(each.mask) and is_sound(each.letters) for each in listed.values()):
-            raise ProtocolError("keys that are listed must be such as can be agreed with, got others; open a new run.")
+            raise ProtocolError("the aggregator lists a key that is invalid; open a new run.")
         if any(listed.get(each.sender, each) != each for each in own):
-            raise ProtocolError("keys that are listed must be those that were sent, got others; open a new run.")
+            raise ProtocolError("the aggregator lists other keys than those that were sent; open a new run.")
         roster = Roster.of(listed.values(), params)
         mine = frozenset(roster.number_of(each.sender) for each in own if each.sender in listed)
         sent: dict[int, set[int]] = {}
@@ -138,8 +138,8 @@ class Correspondence(NamedTuple):
         fewest = max(masking.threshold, 2)
         if len(present) < fewest or not present <= self.shared:
             raise ProtocolError(
-                f"those present must be at least {fewest} (masked.threshold) who have shared, got others; "
-                "their masks stay, open a new run."
+                f"at least {fewest} clients (masked.threshold) who have shared their secrets must be present; the "
+                "masks of those present stay, so open a new run."
             )
         if masking.shares is not None:
             masking.shares.check_present(len(present), len(self.roster.names))

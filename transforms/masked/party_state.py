@@ -68,8 +68,8 @@ class RunState:
             self._write(self._path(round_path, what), hashlib.sha256(content).hexdigest().encode())
         except ProtocolError as error:
             raise ProtocolError(
-                f"a round must have one {what} under one nonce, got a second one; nothing is answered for it, open a "
-                "new run."
+                f"a second {what} has arrived for a round that has one, under the same nonce; it gets no answer, so "
+                "open a new run."
             ) from error
 
     def sent(self, round_path: str, leg: str) -> bytes | None:
@@ -165,7 +165,7 @@ class RunState:
         """Refuses a run that is over, by its nonce alone."""
         if STORE.exists(join(self.folder, _OVER)):
             raise ProtocolError(
-                "a run must not be over to be answered, got one that this party has ended or forgotten; open a new run."
+                "this party has ended or forgotten the run, so it answers nothing more; open a new run."
             )
 
     def _first(self, path: str, content: bytes) -> bytes:
@@ -182,8 +182,7 @@ class RunState:
             write_once(path, content, private=True)
         except OSError as error:
             raise ConfigError(
-                f"{_SETTING} must be a folder where this party can write, got {self.folder} that cannot be written; "
-                "mount a volume there that can."
+                f"this party could not write to {self.folder} ({_SETTING}); mount a volume there that is writable."
             ) from error
 
     def _pin(self, round_path: str) -> str:
@@ -219,11 +218,10 @@ class PartyState:
         _check_private(state_uri)
         if not all(map(STORE.exists, (result.seal_uri, result.noise_uri))):
             raise ConfigError(
-                f"{_SETTING} must be a folder in which {client or 'who unmasks'} is enrolled with this secret, got "
-                f"{state_uri} where nobody is; run `dapple masked party enroll` once, and if the folder was lost, then "
-                "with a new secret."
+                f"no state of {client or 'the collector'} with this secret in {state_uri} ({_SETTING}); run `dapple "
+                "masked party enroll` once, and if the folder was lost, with a new secret."
             )
-        rule, remedy = f"{_SETTING} must be one that this version can go on with", "enroll the party with a new secret"
+        rule, remedy = f"{_SETTING} must be of a format that this version reads", "enroll the party with a new secret"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy=remedy)
         content = b"{}"
         if STORE.exists(path := join(result.folder, _FORMAT)):
@@ -244,14 +242,9 @@ class PartyState:
             _check_private(state_uri)
             make_folder(result.folder)
         except OSError as error:
-            raise ConfigError(
-                f"{_SETTING} must be a folder that can be made, got {state_uri}; choose another."
-            ) from error
+            raise ConfigError(f"the folder {state_uri} ({_SETTING}) could not be created; choose another.") from error
         if is_made(result.seal_uri):
-            raise ConfigError(
-                f"a party must be enrolled once, got {client or 'who unmasks'} that is enrolled in {state_uri}; "
-                "use it as it is."
-            )
+            raise ConfigError(f"{client or 'the collector'} is already enrolled in {state_uri}; use that state.")
         write_once(join(result.folder, _FORMAT), json.dumps(with_number({})).encode(), private=True)
         _make_key(result.noise_uri)
         make_key(result.seal_uri, f"the key in {_SETTING}")
@@ -286,7 +279,7 @@ class PartyState:
 
 _REFUSAL = Refusal(
     kind=ProtocolError,
-    rule=f"what this party has pinned or sent must be in {_SETTING} as it was written",
+    rule=f"what this party has stored or sent must be unchanged in {_SETTING}",
     remedy="open a new run",
 )
 
@@ -302,7 +295,7 @@ def _check_private(state_uri: str) -> None:
         return
     if stat.S_IMODE(os.stat(state_uri).st_mode) & 0o077:
         raise ConfigError(
-            f"{_SETTING} must be a folder of mode 0700, got one that others may read; chmod 700 {state_uri}."
+            f"{_SETTING} must be a folder of mode 0700, but others can read it; run chmod 700 {state_uri}."
         )
 
 
@@ -324,6 +317,4 @@ def _remove(path: str) -> None:
         STORE.delete(path)
     except OSError:
         if STORE.exists(path):
-            raise ConfigError(
-                f"{_SETTING} must be a folder where files can be removed, got {path}; delete it."
-            ) from None
+            raise ConfigError(f"{path} ({_SETTING}) could not be removed; delete it.") from None

@@ -77,15 +77,15 @@ class Parties:
         for party, key in keys.items():
             if not only_owner_signs(bytes.fromhex(key)):
                 raise ConfigError(
-                    f"parties must give a key for which only {party} can sign, got a point of low order; "
-                    "make one by `dapple masked party new`."
+                    f"parties must give a key with which only {party} can sign, got a point of low order; make one "
+                    "with `dapple masked party new`."
                 )
         public = public_part(read_key(identity_uri, IDENTITY_SETTING)).hex()
         found = next((party for party, key in keys.items() if key == public), "")
         if not found or found != (own or found):
             raise ConfigError(
                 f"{IDENTITY_SETTING} must hold the key that parties give for {own or 'one of them'}, got that of "
-                f"{found or 'nobody'}; name the place of the right one, or list its public part."
+                f"{found or 'nobody'}; name the place of the right key, or list its public part."
             )
         return cls(keys=dict(keys), own=found, identity_uri=identity_uri)
 
@@ -96,7 +96,7 @@ class Parties:
           ProtocolError: naming the party.
         """
         if name not in self.keys or name in OFFICES:
-            raise ProtocolError(f"{path} must be of a client that parties list, got one of {name}; remove it.")
+            raise ProtocolError(f"{path} is from {name}, which is no client in parties; remove it.")
 
     def sign(self, content: bytes, what: Signed, path: str) -> bytes:
         """Returns the content and its signature.
@@ -106,7 +106,8 @@ class Parties:
         """
         if what.party != self.own:
             raise ProtocolError(
-                f"{path} must be written by {what.party}, got the key of {self.own}; let {what.party} run this job."
+                f"{path} must be written by {what.party}, and this job has the key of {self.own}; let {what.party} run "
+                "it."
             )
         return content + sign(read_key(self.identity_uri, IDENTITY_SETTING), what.statement(content))
 
@@ -119,8 +120,8 @@ class Parties:
         content, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
         if not is_signed(bytes.fromhex(self.keys[what.party]), what.statement(content), signature):
             raise ProtocolError(
-                f"{path} must be signed by {what.party} as {what.kind} of this run and round, got another file; take "
-                f"it away and ask {what.party} for its own."
+                f"{path} must be signed by {what.party} as {what.kind} of this run and round, and it isn't; remove it "
+                f"and ask {what.party} for its own."
             )
         return content
 

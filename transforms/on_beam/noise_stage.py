@@ -46,7 +46,7 @@ class _AddNoiseFn(DrawFn):
     ) -> Iterator[tuple[Release, ...]]:
         """Yields the releases of a sum; refuses a further pane of its window, which would be released again."""
         if pane.index:
-            raise PrivacyFlowError("a window must have one sum, got a further one; let its trigger fire once.")
+            raise PrivacyFlowError("a window must have one sum, got a second one; let its trigger fire once.")
         yield self._draw(self._plan, exact_sum, window)
         _LOGGER.info("released %s", self._plan.path)
 

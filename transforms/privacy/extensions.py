@@ -64,11 +64,10 @@ def register_audited(kind: type, *, neighbor_test: NeighborTest) -> Extension:
     name, test = name_of(kind), name_of(neighbor_test)
     if name is None or test is None or not isinstance(kind, type):
         raise PrivacyFlowError(
-            "a registered type and its neighbor test must stand in a module under their names, got others; define "
-            "them at the top of a module."
+            "a registered type and its neighbor test must be defined at the top of a module; move them there."
         )
     if name in AUDITED_TYPES:
-        raise PrivacyFlowError(f"a registered type must not be audited already, got {name}; leave it as it is.")
+        raise PrivacyFlowError(f"{name} is already audited and needs no registration; leave it as it is.")
     extension = Extension(kind=kind, name=name, neighbor_test=test, largest=_largest_move(name, neighbor_test))
     known_objects.REGISTERED[kind] = extension.to_json()
     return extension
@@ -87,7 +86,6 @@ def _largest_move(name: str, neighbor_test: NeighborTest) -> float:
         largest = max(largest, float(moved / stated))
     if largest == 0.0:
         raise PrivacyFlowError(
-            f"the neighbor test of {name} must move its statistic at least once, got no move; draw neighbors that "
-            "differ."
+            f"the neighbor test of {name} must move its statistic at least once; make it draw neighbors that differ."
         )
     return largest

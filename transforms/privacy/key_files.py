@@ -34,7 +34,7 @@ class KeyFile(KeySource):
         refusal = Refusal(kind=ConfigError, rule=f"{rule} a readable file", remedy=remedy)
         try:
             if is_local(uri) and stat.S_IMODE(os.stat(uri).st_mode) & 0o077:
-                raise ConfigError(f"{rule} a file of mode 0600, got one that others may read; chmod 600 {uri}.")
+                raise ConfigError(f"{rule} a file of mode 0600, but others can read it; run chmod 600 {uri}.")
         except OSError as error:
             raise refusal.because(uri) from error
         return untrusted.read_bytes(uri, refusal, _MOST_READ)
@@ -66,7 +66,7 @@ def delete_key(uri: str, setting: str = "key_uri") -> None:
                 new_file.flush(os.path.dirname(uri))
     except OSError as error:
         if STORE.exists(uri):
-            raise ConfigError(f"{setting} must be deletable after the run, got {uri}; delete it by hand.") from error
+            raise ConfigError(f"{setting} could not be deleted after the run: {uri}; delete it by hand.") from error
 
 
 @contextlib.contextmanager

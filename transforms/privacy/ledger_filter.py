@@ -43,7 +43,7 @@ MOST_RUNS = 10_000
 """Most runs of Gaussian releases on one data set."""
 _SCOPE = Refusal(
     kind=LedgerRefusedError,
-    rule="the scope of a charge must be partitions by column",
+    rule="the scope of a charge must list partitions by column",
     remedy="restore a copy that `dapple ledger verify` accepts",
 )
 _TAIL_PART = 4e-4
@@ -132,16 +132,15 @@ def check(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
     before, largest = spent_epsilon(limit, total(limit, touched)), largest_epsilon(limit, held, charge)
     remedy = "raise the limit or lower privacy.epsilon"
     if largest > 0.0:
-        remedy = f"a run like this fits with at most epsilon {largest:g}, so lower privacy.epsilon or raise the limit"
+        remedy = f"a run like this fits up to epsilon {largest:g}, so lower privacy.epsilon or raise the limit"
     if not (_has_gaussian_part(limit) and charge.is_gaussian) and _has_gaussian_part(limit) and largest == 0.0:
         remedy = (
-            f"runs of job {charge.job} like this one need a part of it for themselves, see --basic_epsilon and "
+            f"runs of job {charge.job} like this one need a separate part of the budget, see --basic_epsilon and "
             "--basic_delta of `dapple ledger limit`"
         )
     raise BudgetExceededError(
-        f"the budget of {charge.dataset} must cover the run, got epsilon {limit.epsilon:g} at delta "
-        f"{limit.delta:g} of which {before[0]:.6g} is spent, and a run of {charge.epsilon:.6g} at "
-        f"{charge.delta:g}; {remedy}."
+        f"the budget of {charge.dataset} is too small for this run: {before[0]:.6g} of epsilon {limit.epsilon:g} at "
+        f"delta {limit.delta:g} is spent, and the run needs {charge.epsilon:.6g} at delta {charge.delta:g}; {remedy}."
     )
 
 
@@ -241,19 +240,19 @@ def _check_kind(limit: Limit, held: Sequence[Charge], charge: Charge) -> None:
     units = [limit.unit] if limit.unit is not None else [each.unit for each in held[:1]]
     if units and charge.unit is not units[0]:
         raise LedgerRefusedError(
-            f"privacy.unit must be {units[0]} for data set {charge.dataset}, got {charge.unit}; budgets of two units "
-            "do not add up, so give the other one a data.name and a limit of its own."
+            f"privacy.unit must be {units[0]} for data set {charge.dataset}, got {charge.unit}; budgets of different "
+            "units can't be added, so give this job another data.name with its own limit."
         )
     if held and charge.neighboring_relation != held[0].neighboring_relation:
         raise LedgerRefusedError(
             f"runs on {charge.dataset} must protect against {held[0].neighboring_relation}, got "
-            f"{charge.neighboring_relation}; give these runs a data.name and a limit of their own."
+            f"{charge.neighboring_relation}; give these runs another data.name with its own limit."
         )
     columns = {_columns(each.scope) for each in [*held, charge] if each.scope is not None}
     if len(columns) > 1:
         raise LedgerRefusedError(
-            f"data.partitions must have the same columns in all runs on {charge.dataset} that declare "
-            "data.disjoint_partitions, got others; leave the declaration out."
+            f"all runs on {charge.dataset} that declare data.disjoint_partitions must name the same columns in "
+            "data.partitions, got others; remove the declaration."
         )
 
 
@@ -290,13 +289,12 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
     for each in [each.epoch for each in held if own and each.epoch and each.epoch["name"] == own["name"]]:
         if _of_all(each) != _of_all(own):
             raise LedgerRefusedError(
-                f"windows of epoch {own['name']} must have equal jobs, got another one than that of {each['window']}; "
-                "write the same settings, or begin an epoch of another name."
+                f"all windows of epoch {own['name']} must have the same job, and the window of {each['window']} has "
+                "another one; use its settings, or begin an epoch with another name."
             )
         if each["index"] == own["index"]:
             raise LedgerRefusedError(
-                f"the window of {own['window']} of epoch {own['name']} must be released once, got it a second time; a "
-                "window that was released is never opened again."
+                f"the window of {own['window']} of epoch {own['name']} was released already; a second is refused."
             )
 
 

@@ -45,8 +45,7 @@ def calibrate(config: ProfileConfig, n_clusters: int) -> ProfilePlan:
     epsilon, delta = config.privacy.epsilon, config.privacy.delta
     if delta < MIN_DELTA:
         raise ConfigError(
-            f"privacy.delta must be at least {MIN_DELTA:g}, got {delta}; give about one part in the "
-            "squared number of units."
+            f"privacy.delta must be at least {MIN_DELTA:g}, got {delta}; use about 1 / the squared number of units."
         )
     if epsilon > MOST_EPSILON:
         raise ConfigError(f"privacy.epsilon must be at most {MOST_EPSILON:g}, got {epsilon:g}; lower it.")

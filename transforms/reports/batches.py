@@ -169,8 +169,8 @@ def check_one_pane(batches: beam.PCollection) -> None:
     once = bare or isinstance(trigger, DefaultTrigger)
     if not once or windowing.allowed_lateness.micros:
         raise ConfigError(
-            "windows of reports must have one pane each, got a trigger or a lateness that allows more; window them "
-            "again by beam.WindowInto with the default trigger and without allowed_lateness."
+            "a window of reports must have one pane, and this trigger or lateness allows more; window them again by "
+            "beam.WindowInto with the default trigger and without allowed_lateness."
         )
 
 
@@ -184,8 +184,8 @@ def check_apart(batches: beam.PCollection) -> None:
     """
     if not isinstance(batches.windowing.windowfn, (GlobalWindows, FixedWindows, Sessions)):
         raise ConfigError(
-            "windows of shuffled reports must not overlap, got others than fixed ones and sessions; window them again "
-            "by beam.window.FixedWindows."
+            "windows of shuffled reports must be fixed windows or sessions, which don't overlap; window them again by "
+            "beam.window.FixedWindows."
         )
 
 
@@ -197,8 +197,7 @@ def check_one_window(batches: beam.PCollection) -> None:
     """
     if not isinstance(batches.windowing.windowfn, GlobalWindows):
         raise ConfigError(
-            "reports must be shuffled in the global window, got others; shuffle those of each window by a job of its "
-            "own."
+            "reports must be shuffled in the global window; shuffle the reports of each window in a separate job."
         )
 
 

@@ -87,9 +87,8 @@ def bind(state: Any, path: str) -> Any:
         write_once(path, state_digest(state), private=True)
     except ProtocolError as error:
         raise PrivacyFlowError(
-            "a broadcast must be the same to the last bit whenever it is computed, got other bits on another worker "
-            "or by another version; use workers of one CPU type and the versions that the run began with, and run the "
-            "job again."
+            "A broadcast differed in some bits between two workers or versions; use workers of one CPU type and the "
+            "versions that the run began with, and run the job again."
         ) from error
     return state
 

@@ -41,14 +41,14 @@ class LocalRows(NamedTuple):
         for shard in list_shards(self.source, contract):
             if not is_local(shard.file):
                 raise ConfigError(
-                    "data.path leads to files in a store, and --runner=InProcess reads local files only; leave the "
-                    "flag out, or copy the files."
+                    "data.path is in a store, and --runner=InProcess reads local files only; leave the flag out, or "
+                    "copy the files."
                 )
             shards.append(shard)
             n_rows += shard.n_rows
             if n_rows > MOST_ROWS:
                 raise InputError(
-                    f"data.path has more than {MOST_ROWS:,} rows, the most for --runner=InProcess; leave the flag out."
+                    f"data.path has more than {MOST_ROWS:,} rows, the limit of --runner=InProcess; leave the flag out."
                 )
         if not self.counted:
             check_total(n_rows, self.source.may_be_empty)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import joblib
 
 NO_MEMORY = (
-    "the rows that are worked on at a time must fit into memory, got too little of it; run it again with more of it, "
-    "fewer --cores or a lower --cache_megabytes."
+    "The rows being processed don't fit into memory; use a machine with more memory, fewer --cores or a lower "
+    "--cache_megabytes, and run the job again."
 )
 _SELF = Path("/proc/self")
 _MEMORY_INFO = Path("/proc/meminfo")

@@ -72,7 +72,7 @@ class MemoryRows:
     def __init__(self, rows: Columns, contract: TableContract):
         n_rows = len(rows.points)
         if not n_rows:
-            raise InputError("data must have at least one row, got none; give some rows.")
+            raise InputError("The data have no rows; pass at least one row.")
         lattice.check_rows(n_rows)
         self._blocks = tuple(_blocks(rows, contract))
 

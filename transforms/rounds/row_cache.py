@@ -167,7 +167,7 @@ class RowCache:
         while file is not None and len(view):
             n_read = os.preadv(file.fileno(), [view], offset)
             if not n_read:
-                raise OSError("the file of the rows that a worker keeps has ended too early")
+                raise OSError("the file in which a worker keeps rows is too short")
             view, offset = view[n_read:], offset + n_read
         return ClientBlock(rows, piece.offsets)
 

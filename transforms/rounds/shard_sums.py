@@ -204,7 +204,7 @@ class _Waiting:
     def take(self) -> ShardRef | None:
         """Returns the next shard, or None; raises RunnerError if the command shall stop, since a part is no sum."""
         if STOPPING.asked:
-            raise RunnerError("all rows must be added up, got a command that is to stop; run it again.")
+            raise RunnerError("the command was interrupted before all rows were added up; run it again.")
         with self._lock:
             return next(self._shards, None)
 

@@ -114,8 +114,8 @@ def _is_absent(value: Any, array: NDArray[Any]) -> bool:
 @functools.lru_cache(maxsize=2)
 def _arrays(staged: StagedArrays) -> dict[str, NDArray[Any]]:
     """Reads the arrays of a file, once per process; raises InputError if the file has changed."""
-    rule = "the public points in the staging folder must stay as the launcher wrote them"
-    refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that workers and launcher share")
+    rule = "the public points in the staging folder must not change"
+    refusal = Refusal(kind=InputError, rule=rule, remedy="use a folder that the workers and the launcher share")
     content = untrusted.read_bytes(staged.path, refusal)
     if hashlib.sha256(content).hexdigest() != staged.digest:
         raise refusal.because("other ones")

@@ -67,7 +67,7 @@ def check_one_kind(kinds: set[IdKind], client_id: str) -> None:
     """
     if len(kinds) > 1:
         got = " and ".join(sorted(kinds))
-        raise InputError(f"column {client_id!r} must hold one kind of client ids in all files, got {got}; cast them.")
+        raise InputError(f"column {client_id!r} must hold one type of client ids in all files, got {got}; cast them.")
 
 
 def concatenate(pieces: list[pa.Array], client_id: str) -> pa.Array:
@@ -83,8 +83,8 @@ def concatenate(pieces: list[pa.Array], client_id: str) -> pa.Array:
         return pa.concat_arrays([piece.cast(common) for piece in pieces])
     except pa.ArrowInvalid:
         raise InputError(
-            f"column {client_id!r} must hold client ids of one integer type, got negative ones and some beyond 2**63; "
-            "cast them."
+            f"column {client_id!r} must hold client ids of one integer type, got both negative ones and some of 2**63 "
+            "or more; cast them."
         ) from None
 
 

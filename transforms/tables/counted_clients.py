@@ -115,7 +115,8 @@ def counted_block(block: ClientBlock, path: str, participation: Participation) -
     date = hive.folder_value(path, participation.column) if hive.has_folder(path, participation.column) else None
     if block.clients is None or date not in participation.dates:
         raise PrivacyFlowError(
-            f"rows of {path} must be those of clients in a window of the epoch, got others; nothing was released."
+            f"{path} must hold rows of the clients that count in a window of the epoch, and it holds others; nothing "
+            "was released."
         )
     client_list = _read(participation.path, participation.digest)
     window = participation.index - participation.dates.index(date)

@@ -137,7 +137,7 @@ def check_content(source: Any, seal: str, name: str) -> None:
     """
     expected = FileSeal.of_text(seal).content
     if expected and _content(source, name).hex() != expected:
-        raise InputError(f"{name} must hold the bytes that prepare wrote, got others; run prepare again.")
+        raise InputError(f"{name} was changed after prepare wrote it; run prepare again.")
 
 
 def check_regular(path: str, setting: str) -> os.stat_result:
@@ -151,9 +151,9 @@ def check_regular(path: str, setting: str) -> os.stat_result:
     try:
         result = os.stat(local_path(path))
     except OSError as error:
-        raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
+        raise InputError(f"{path} ({setting}) could not be read; check the path and the permissions.") from error
     if not stat.S_ISREG(result.st_mode):
-        raise InputError(f"{setting} must name regular files, got {path}, a pipe, socket or device; leave it out.")
+        raise InputError(f"{setting} must name regular files, and {path} is a pipe, socket or device; leave it out.")
     return result
 
 
@@ -248,6 +248,6 @@ def _no_parquet(name: str) -> Refusal:
 
 def _changed(name: str) -> InputError:
     return InputError(
-        f"{name} must stay as it was when the job listed its files, got another content, size or time of change; "
-        "run the job again when nobody writes to it."
+        f"{name} was changed after the job listed it (content, size or modification time); run the job again when "
+        "nobody writes to it."
     )

@@ -180,7 +180,9 @@ def _join(pieces: list[Piece], client_id: str) -> tuple[pa.Array, NDArray[np.flo
     widths = {points.shape[1]: path for (_, points), (path, *_) in zip(decoded, pieces, strict=True)}
     if len(widths) > 1:
         (first, path), (other, where) = sorted(widths.items())[:2]
-        raise InputError(f"the features of {where} must have width {first} as in {path}, got {other}; correct a file.")
+        raise InputError(
+            f"the features of {where} must have width {first} as in {path}, got {other}; correct one of the files."
+        )
     ids = client_ids.concatenate([ids for ids, _ in decoded], client_id)
     return ids, np.concatenate([points for _, points in decoded])
 

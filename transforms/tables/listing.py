@@ -131,8 +131,8 @@ class FileList:
         says = self._csv and dataclasses.replace(CsvForm.of_text(self._csv), lenient=False).text
         if says and len(self) and not any(is_csv(each.path) for each in self):
             raise InputError(
-                f"{self._setting.removesuffix('.path')}.csv must be left out where no file is a CSV file, got it for "
-                f"{self.first.path}; leave it out, or name other files."
+                f"{self._setting.removesuffix('.path')}.csv is set, but {self.first.path} and the other files are not "
+                "CSV; remove the section, or name other files."
             )
 
     def _add(self, listed: ListedFile, real: str) -> None:
@@ -149,11 +149,11 @@ class FileList:
         """Refuses a file that is listed already, unless it is listed under the same name."""
         (other,) = self._rows.execute("SELECT path FROM files WHERE real = ?", (real,)).fetchone() or (b"",)
         if not other:
-            raise InputError(f"{path} must stay as it is while a job lists its files, got another one; run it again.")
+            raise InputError(f"{path} was changed while the job listed its files; run it again.")
         if os.fsdecode(other) != path:
             raise InputError(
-                f"{self._setting} must name every file once, got {path} and {os.fsdecode(other)}, which are one file, "
-                "so that its rows would count twice; leave one of the names out."
+                f"{self._setting} names one file twice, as {path} and {os.fsdecode(other)}, so its rows would count "
+                "twice; remove one of the names."
             )
 
     def __iter__(self) -> Iterator[ListedFile]:
@@ -268,13 +268,13 @@ def _lines(file: object, digest: "hashlib._Hash") -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
     if rest:
-        raise ValueError("a line without an end")
+        raise ValueError("a line without a line feed")
 
 
 def _other_listing() -> InputError:
     return InputError(
-        "the listing of the input in the staging folder must stay as the launcher wrote it, got another or none; "
-        "use a folder that workers and launcher share, and run the job again."
+        "The list of input files in the staging folder is missing or was changed; use a folder that the workers and "
+        "the launcher share, and run the job again."
     )
 
 

@@ -51,8 +51,8 @@ def first_schema(source: Source, types: Types | None = None) -> tuple[str, pa.Sc
         raise unlisted_refusal()
     if not len(source.listed.files):
         raise ConfigError(
-            "data.features must be names of columns (of a list column with data.width) where there may be no file, got "
-            f"none at {source.path} that names them; write those of the windows before."
+            "data.features must list the names of columns (or name a list column, with data.width), because "
+            f"{source.path} has no files to read them from; use the names of the windows before."
         )
     first: tuple[str, pa.Schema] | None = None
     for path, real, seal, csv in source.listed.files:
@@ -114,7 +114,7 @@ def first_look(source: Source, csv: CsvConfig | None = None) -> "Look | Undecide
         with open_bytes(real, seal, path) as (content, _):
             return csv_guess.look(content, path, CsvConfig() if csv is None else csv)
     if csv is not None and csv.model_fields_set:
-        raise InputError(f"{path} is no CSV file, so leave out --{' and --'.join(sorted(csv.model_fields_set))}.")
+        raise InputError(f"{path} is not a CSV file; leave out --{' and --'.join(sorted(csv.model_fields_set))}.")
     with open_sealed(real, seal, path) as (file, _):
         assert not isinstance(file, CsvFile)  # by its name
         schema = file.schema_arrow
@@ -137,8 +137,8 @@ def _has_hole(values: pa.ChunkedArray) -> bool:
 def unlisted_refusal() -> PrivacyFlowError:
     """Creates the error for a job that would read files which it hasn't listed."""
     return PrivacyFlowError(
-        "a job must list its files once, by pipelines/tables/private_source.py, before it reads them, got files "
-        "without a listing; nothing was read."
+        "A job must list its files by pipelines/tables/private_source.py before it reads them, and this one didn't; "
+        "nothing was read."
     )
 
 
@@ -164,8 +164,8 @@ class ServerDigests(NamedTuple):
         """Reads the files again; raises InputError if their bytes have changed."""
         if self != ServerFiles.at(self.path, self.csv).digests:
             raise InputError(
-                f"server_data.path must hold the same bytes while a job reads it, got others at {self.path}; run the "
-                "job again when nobody writes to it."
+                f"server_data.path was changed while the job read it: {self.path}; run the job again when nobody "
+                "writes to it."
             )
 
 
@@ -210,7 +210,8 @@ class ServerFiles(NamedTuple):
         widths = {block.shape[1] for block in blocks}
         if len(widths) != 1 or not sum(len(block) for block in blocks):
             raise InputError(
-                f"server_data must hold rows of one width, got none or several in {self.path}; check the file."
+                f"the rows of server_data must have one width, and {self.path} has no rows or several widths; check "
+                "the file."
             )
         return np.concatenate(blocks).astype(np.float64)
 
@@ -228,13 +229,12 @@ class ServerFiles(NamedTuple):
         tables = [columns_of(file, shard, types) for file, shards in self._files(check, types) for shard in shards]
         decoded = [pa.table({name: plain(table[name]) for name in types}) for table in tables]
         if not decoded:
-            raise InputError(f"server_data must hold rows, got none in {self.path}; check the file.")
+            raise InputError(f"server_data must have rows, and {self.path} has none; check the file.")
         try:
             return pa.concat_tables(decoded, promote_options="permissive")
         except pa.ArrowException:
             raise InputError(
-                f"server_data must have columns of one type in all files, got {self.path} with several; cast them to "
-                "one."
+                f"a column of server_data has different types in the files of {self.path}; cast it to one type."
             ) from None
 
     def _files(self, check: Callable[[pa.Schema, str], None], types: Types) -> Iterator[tuple[RowFile, list[ShardRef]]]:

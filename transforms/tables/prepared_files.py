@@ -136,7 +136,7 @@ def read_manifest(folder: str) -> PreparedManifest | None:
     sizes = {os.path.basename(each.path): each.size for each in found if each.path.endswith(".parquet")}
     manifest.check_files(sizes, folder)
     if any(os.path.basename(file.name) != file.name for file in manifest.files):
-        raise InputError(f"{path} must name files in its own folder, got others; run prepare again.")
+        raise InputError(f"{path} must only name files in its own folder; run prepare again.")
     return manifest
 
 

@@ -105,7 +105,8 @@ def _checked_size(file: RowsFile, group: RowGroup, contract: TableContract, wher
 
 def _bomb(place: str) -> InputError:
     return InputError(
-        f"{place} must decode to at most 2 GiB or {_BOMB_RATIO} times its size on disk; write smaller ones."
+        f"{place} unpacks to more than 2 GiB and {_BOMB_RATIO} times its size on disk; write smaller files or row "
+        "groups."
     )
 
 
@@ -231,7 +232,7 @@ class _CheckTotalFn(LeanFn):
 def check_total(n_rows: int, may_be_empty: bool) -> None:
     """Refuses a number of rows that is too small, or too large for a sum; raises InputError."""
     if n_rows == 0 and not may_be_empty:
-        raise InputError("data must have at least one row, got files without rows; check data.path and partitions.")
+        raise InputError("The files have no rows; check data.path and partitions.")
     lattice.check_rows(n_rows)
 
 

@@ -172,8 +172,8 @@ def unreadable(where: str, error: Exception) -> InputError:
             f"A page of {where} doesn't match its checksum, so the file is damaged; write it again, or leave it out."
         )
     return InputError(
-        f"{where} must be readable; check the file (a null list in a fixed-size-list column cannot be read) or leave "
-        "it out."
+        f"{where} could not be read; check the file (a null list in a fixed-size-list column is not supported) or "
+        "leave it out."
     )
 
 

@@ -61,13 +61,10 @@ def resolve(data: DataConfig) -> Source:
     repeated = next((one for one, other in itertools.pairwise(paths) if one == other), None)
     if repeated is not None:
         raise InputError(
-            f"data.path must be a table whose log names every file once, got {repeated} twice, so that its rows would "
-            "count twice; repair the table's log."
+            f"The log of the table at data.path names {repeated} twice, so its rows would count twice; repair the log."
         )
     if not paths:
-        raise NoInputYetError(
-            f"data.path must be a table with at least one file, got none in {data.path}; check version and partitions."
-        )
+        raise NoInputYetError(f"The table at {data.path} (data.path) has no files; check version and partitions.")
     snapshot = Snapshot(format=table.format, version=version)
     added = fields_as_text(nullable)
     return Source(path=data.path, partitions=partitions, snapshot=snapshot, files=tuple(paths), nullable=added)
@@ -78,8 +75,8 @@ def _is_wanted(file: _DataFile, partitions: Mapping[str, str], where: str) -> bo
     for column in partitions:
         if column not in file.partition:
             raise InputError(
-                f"data.partitions must name columns that {where} is partitioned by as they are, got {column!r}; "
-                "leave it out."
+                f"data.partitions must name columns that {where} is partitioned by without a transform, got "
+                f"{column!r}; leave it out."
             )
     return all((file.partition[column] or hive.NULL_FOLDER) == value for column, value in partitions.items())
 
@@ -89,8 +86,8 @@ def _library(module: str, table_format: TableFormat) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"data.table.format must be one whose library is installed, got {str(table_format)!r} without it; "
-            f"run {what_installs(table_format)}."
+            f"data.table.format {str(table_format)!r} needs a library that is not installed; run "
+            f"{what_installs(table_format)}."
         ) from error
 
 
@@ -108,10 +105,7 @@ def _unreadable(data: DataConfig, kind: str) -> str:
 
 
 def _unknown_version(data: DataConfig, version: int | None, kind: str) -> str:
-    return (
-        f"data.table.version must be a {kind} that {data.path} still has, got {version}; "
-        "choose another or leave it out for the newest."
-    )
+    return f"{data.path} has no {kind} {version} (data.table.version); choose another or leave it out for the newest."
 
 
 def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
@@ -119,7 +113,9 @@ def _delta_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
     deltalake = _library("deltalake", TableFormat.DELTA)
     if "%" in data.path:
         # The library would decode the path like a URL and read another folder's log.
-        raise ConfigError(f"data.path must be without '%' for a Delta table, got {data.path}; rename the folder.")
+        raise ConfigError(
+            f"The path of a Delta table must not contain '%', got {data.path} (data.path); rename the folder."
+        )
     wanted = data.table.version if data.table else None
     with _refusing(_unreadable(data, "the root of a Delta table")):
         table = deltalake.DeltaTable(data.path)
@@ -153,8 +149,9 @@ def _check_delta(table: Any, data: DataConfig) -> None:
         features.add("columnMapping")
     if features:
         raise InputError(
-            f"data.path must be a Delta table without deletion vectors, column mapping and other reader features, got "
-            f"{data.path} with {', '.join(sorted(features))}; drop the feature, or write the rows to a plain table."
+            f"The Delta table at {data.path} (data.path) uses {', '.join(sorted(features))}, and deletion vectors, "
+            "column mapping and other reader features are not supported; drop the feature, or write the rows to a "
+            "plain table."
         )
 
 
@@ -183,8 +180,8 @@ def _check_folders(files: Iterable[_DataFile], data: DataConfig) -> None:
         if not hive.has_folder(file.path, name) or hive.folder_value(file.path, name) != file.partition[name]:
             setting = "data.client_id" if name == data.client_id else "data.features"
             raise InputError(
-                f"{setting} must be a column of the files or of Hive-style folders of {data.path}, got {name!r}, "
-                "a partition column that only the log of the table holds; write the table without it."
+                f"{setting} must be a column of the files or of Hive-style folders of {data.path}, and {name!r} is a "
+                "partition column that only the table's log has; write the table without it."
             )
 
 
@@ -202,7 +199,7 @@ def _iceberg_files(data: DataConfig) -> tuple[int, list[_DataFile], pa.Schema]:
     with _refusing(_unreadable(data, "an Iceberg table whose snapshots can be read")):
         snapshot = table.current_snapshot() if wanted is None else table.snapshot_by_id(wanted)
     if snapshot is None and wanted is None:
-        raise InputError(f"data.path must be a table with a snapshot, got none in {data.path}; write rows to it first.")
+        raise InputError(f"The table at {data.path} (data.path) has no snapshot; write rows to it first.")
     if snapshot is None:
         raise InputError(_unknown_version(data, wanted, "snapshot id"))
     _check_names(table, data)
@@ -236,9 +233,8 @@ def _iceberg_table(data: DataConfig) -> Any:
     except Exception as error:  # noqa: BLE001 - libraries have no base class for what they raise
         # The library holds the catalog's credentials, so neither its message nor its error is passed on.
         raise InputError(
-            f"data.table must name a table of a catalog that the configuration of pyiceberg knows, got "
-            f"{data.table.identifier!r} of {data.table.catalog!r} ({type(error).__name__}); check both names, that "
-            "configuration, and the permissions."
+            f"pyiceberg could not load the table {data.table.identifier!r} of the catalog {data.table.catalog!r} "
+            f"({type(error).__name__}) that data.table names; check both names, its configuration, and the permissions."
         ) from None
 
 
@@ -248,8 +244,8 @@ def _check_iceberg(files: Iterable[Any], data: DataConfig) -> None:
         got = "some" if file.content.value else f"a file of format {file.file_format.value}"
         if file.content.value or file.file_format.value != "PARQUET":
             raise InputError(
-                f"data.path must be an Iceberg table of Parquet files without delete files, got {data.path} with "
-                f"{got}; rewrite its data files, or write the rows to a plain table."
+                f"data.path must be an Iceberg table of Parquet files without delete files, and {data.path} has {got}; "
+                "rewrite its data files, or write the rows to a plain table."
             )
 
 
@@ -260,8 +256,8 @@ def _iceberg_nullable(table: Any, schema: Any, files: Iterable[_DataFile], data:
     for name in (*features, data.client_id):
         if name in valued:
             raise InputError(
-                f"column {name!r} of {data.path} must have no initial default, got one, which older files don't hold; "
-                "write the rows to a new table."
+                f"Column {name!r} of {data.path} has an initial default, which older files don't hold; write the rows "
+                "to a new table."
             )
     pairs = {(field.field_id, field.name) for schema in table.schemas().values() for field in schema.fields}
     times = collections.Counter(number for number, _ in pairs)
@@ -278,8 +274,8 @@ def _check_names(table: Any, data: DataConfig) -> None:
         ids = {number for other, number in pairs if other == name}
         if len({pair for pair in pairs if pair[1] in ids}) > 1:
             raise InputError(
-                f"column {name!r} of {data.path} must have had one name since the table was made, got a renamed or "
-                "replaced one; write the rows to a new table."
+                f"Column {name!r} of {data.path} was renamed or replaced since the table was made; write the rows to a "
+                "new table."
             )
 
 

@@ -137,19 +137,19 @@ def find_files(
                     _refuse_linked_table(entry.path, folders, setting)
                 yield FoundFile(*entry)
     except OSError as error:
-        raise InputError(f"{setting} must be readable, got {path}; check the path and the permissions.") from error
+        raise InputError(f"{path} ({setting}) could not be read; check the path and the permissions.") from error
     if not formats and one_of is None:
         # Rows may come later; public files must exist when a job is written.
         raise (NoInputYetError if setting.startswith("data") else InputError)(
-            f"{setting} must match at least one Parquet or CSV file, got {path}; check path and partitions."
+            f"No Parquet or CSV file found at {path} ({setting}); check path and partitions."
         )
 
 
 def _two_formats(path: str, setting: str) -> InputError:
     """Creates the error for files in two formats, some of which may be copies of others."""
     return InputError(
-        f"{setting} must name files of one format, got Parquet and CSV at {path}, so that rows might count twice; name "
-        "those of one, such as *.csv."
+        f"{setting} must name files of one format, and {path} has both Parquet and CSV, so rows might count twice; "
+        "name those of one, such as *.csv."
     )
 
 
@@ -164,8 +164,8 @@ def _refuse_packed_twin(file: str, texts: dict[str, str], setting: str) -> None:
     plain = file[:-3] if file.lower().endswith(".gz") else file
     if texts.setdefault(plain, file) != file:
         raise InputError(
-            f"{setting} must hold every CSV file once, got {plain} and the same name packed, so that rows might count "
-            "twice; remove one of the two, or name those of one ending, such as *.csv."
+            f"{setting} names {plain} both plain and packed, so its rows might count twice; remove one of the two, or "
+            "name those of one ending, such as *.csv."
         )
 
 
@@ -201,8 +201,8 @@ def _refuse_copy(below: str, file: str, setting: str) -> None:
     """
     if any(parsed(part) for part in below.split("/")[:-1]):
         raise InputError(
-            f"{setting} must hold no copies of rows that a run keeps or has left, got {file}; wait for the run to end, "
-            "or remove what it left by dapple tools clean."
+            f"{setting} includes {file}, a copy of rows that a run keeps or has left; wait for the run to end, or "
+            "remove it with dapple tools clean."
         )
 
 
@@ -240,15 +240,15 @@ def _missed(path: str) -> InputError:
     if _is_folder(path):
         return InputError(f"The folder {path} can't be opened, so its rows would be left out; check its permissions.")
     return InputError(
-        f"{path} is a link to a file or folder that doesn't exist; restore what it links to, or remove the link."
+        f"{path} is a link to a file or folder that doesn't exist; restore its target, or remove the link."
     )
 
 
 def _is_table(found: str, setting: str) -> InputError:
     """Creates the error for files of a table, which may include deleted or overwritten rows."""
     return InputError(
-        f"{setting} must name files of no table, got those of the table whose log is {found}; its folder may hold rows "
-        "that were deleted, so give the table itself, with a section table of format delta or iceberg."
+        f"{setting} names files of the table whose log is {found}, and they may hold deleted rows; name the table "
+        "itself, with a section table of format delta or iceberg."
     )
 
 
@@ -338,8 +338,8 @@ def _local_entries(folder: str, leads: Callable[[str], bool]) -> Iterator[Listed
                 waiting.append((below, (*above, real)))
             elif not entry.name.startswith(_HIDDEN):
                 raise InputError(
-                    f"{below} is a link to a folder that it is in, so its files would count again and again; remove "
-                    "the link."
+                    f"{below} is a link to a folder that contains it, so its files would be counted again and again; "
+                    "remove the link."
                 )
 
 
@@ -397,7 +397,7 @@ def _state(path: str) -> FoundFile:
         found = STORE.stat(path)
     except OSError as error:
         raise InputError(
-            f"{path} must be there, as the log of its table or its manifest names it, got nothing; restore the file, "
-            "or choose another version."
+            f"{path} is missing, though the log of its table or its manifest names it; restore the file, or choose "
+            "another version."
         ) from error
     return FoundFile(path, *found)

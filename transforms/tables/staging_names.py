@@ -31,13 +31,13 @@ def staging_folder(output: str, run: str) -> str:
     """
     if any(mark in run.lower() for mark in (PARTIAL, _COPY)):
         raise ConfigError(
-            f"run_id can't contain {PARTIAL!r} or {_COPY!r}, got {run!r}: folders of runs end in these. Choose "
-            "another one."
+            f"run_id must not contain {PARTIAL!r} or {_COPY!r}, which end the names of folders of runs, got {run!r}; "
+            "choose another one."
         )
     if any(parsed(part) for part in output.split("/")):
         raise ConfigError(
-            f"--output can't be or be in a folder called like those that runs keep while they work, got {output}; "
-            f"choose a name without {PARTIAL!r}."
+            f"--output must not be in or named like a folder that a run works in, got {output}; choose a name without "
+            f"{PARTIAL!r}."
         )
     return f"{output}{PARTIAL}{run}"
 

@@ -159,7 +159,7 @@ def _classes(rows: ValidRows, label: str | None, shard: ShardRef) -> tuple[list,
 def _means(keyed: tuple[Any, ClusteringSums], models: Models) -> tuple[Any, np.ndarray]:
     key, sums = keyed
     if not sums.cost.n_rows:
-        raise InputError("data must have at least one valid row, got none; check data.path and partitions.")
+        raise InputError("The data have no valid row; check data.path and partitions.")
     return key, sums.means(models[key])
 
 
@@ -193,7 +193,7 @@ def _separation(sums: ClusteringSums, scattered: ExactSum, model: NearestCenters
 def _agreement(sums: ClusteringSums) -> ClassAgreement:
     table = sums.contingency.table
     if not table.size:
-        raise InputError("evaluate.label must name a column with a value in some row, got nulls only; name another.")
+        raise InputError("evaluate.label names a column that is null in all rows; name another.")
     return ClassAgreement(
         adjusted_rand=scores.adjusted_rand(table),
         fowlkes_mallows=scores.fowlkes_mallows(table),

@@ -53,8 +53,7 @@ def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
     found = sum(len(client.centers) for client in clients)
     if found < n_clusters:
         raise InputError(
-            f"n_clusters must be at most the number of centers that clients find, got {n_clusters}; "
-            "ask for fewer clusters."
+            f"n_clusters must be at most the number of centers from clients, got {n_clusters}; ask for fewer clusters."
         )
     return merged_centers(clients, n_clusters, seed)
 

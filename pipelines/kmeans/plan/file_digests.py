@@ -104,7 +104,7 @@ def _by_workers(files: FileList, options: PipelineOptions, folder: str) -> FileD
         place = join(beside, secrets.token_hex(8))
         if first is not None:
             listing = write_listing(itertools.chain([first], unknown), f"{place}.jsonl")
-            _LOGGER.info("workers read the digests of all input, in a pipeline of its own")
+            _LOGGER.info("computing the digests of all input files, in a pipeline of its own")
             run_graph(functools.partial(_build, listing=listing, place=place), options, TRUSTED_ZONE)
         digests = _staged_digests(place)
         for each in files.by_file():

@@ -75,8 +75,8 @@ class PreviousRun:
         rule = f"{_SETTING} must be a run"
         if self.saved.feature_names != features:
             raise ConfigError(
-                f"{rule} with the features of this job in their order, got others in {self.folder}; name its run, or "
-                "leave recurring out."
+                f"{rule} with the features of this job in their order, got others in {self.folder}; name another run, "
+                "or leave recurring out."
             )
         if _encoding(self.saved.encoder) != _encoding(encoder):
             raise ConfigError(
@@ -102,7 +102,7 @@ class PreviousRun:
         refusal = Refusal(
             kind=LedgerRefusedError,
             rule=f"{_SETTING} must be the window before as it was released, in {self.folder}",
-            remedy="restore output and ledger of one moment, or begin an epoch of another name",
+            remedy="restore the output and the ledger of the same time, or begin an epoch of another name",
         )
         register = Register(str(config.ledger), str(config.data.name), config.epoch.name)
         register.check(State.MANIFEST, config.epoch.index - 1, self.manifest, refusal)
@@ -213,5 +213,5 @@ def _file(folder: str, manifest: PreviousManifest, name: str) -> bytes:
     rule = f"{_SETTING} must be the output folder of a finished private fit, with {name}"
     content = untrusted.read_bytes(join(folder, name), Refusal(kind=ConfigError, rule=rule, remedy="check the path"))
     if manifest.files.get(name) != hashlib.sha256(content).hexdigest():
-        raise ConfigError(f"{name} in {folder} must be the file that fit wrote, got another; fit again.")
+        raise ConfigError(f"{name} in {folder} was changed after the fit wrote it; fit again.")
     return content

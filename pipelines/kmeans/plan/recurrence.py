@@ -172,8 +172,8 @@ def _of_run(model: ClusterModel, rows: tuple[int, ...], where: str) -> Memory:
     noisy = last_means(model.releases, model.n_clusters)
     if noisy is None or model.noisy_means is None:
         raise ConfigError(
-            f"recurring.memory must follow a run that released sums and counts of its clusters, got none of {where}; "
-            "follow a run with Lloyd rounds, or leave memory out."
+            f"recurring.memory needs a run that released sums and counts of its clusters, and {where} didn't; follow a "
+            "run with Lloyd rounds, or leave memory out."
         )
     order = list(rows)
     return memory_of(noisy._replace(sums=noisy.sums[order], counts=noisy.counts[order]), model.noisy_means)

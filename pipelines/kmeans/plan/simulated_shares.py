@@ -115,8 +115,8 @@ def choose_shares(config: FitConfig, server: NDArray[np.float64], protocol: Roun
             left, costs = [left[each] for each in order], [costs[each] for each in order]
     if not np.isfinite(costs[0]).all():
         raise ConfigError(
-            "privacy.epsilon must be such that the noise of some shares fits the lattice, got "
-            f"{config.privacy.epsilon:g}; leave privacy.shares out, or give another epsilon."
+            f"at privacy.epsilon {config.privacy.epsilon:g}, no shares give noise that fits the lattice; leave "
+            "privacy.shares out, or choose another epsilon."
         )
     return left[0]
 

@@ -67,8 +67,8 @@ def of_theorem(view: FitView) -> list[Notice] | None:
     if not broken:
         return []
     text = (
-        f"The theorem that FedDP-KMeans finds well-separated clusters assumes {' and '.join(broken)}, up to constants. "
-        "So it does not speak for this run. Privacy does not depend on it."
+        f"The theorem that FedDP-KMeans finds well-separated clusters assumes {' and '.join(broken)}, up to constants, "
+        "so it doesn't apply to this run. The privacy guarantee doesn't depend on it."
     )
     return [Notice(level=Level.NOTE, text=text, badge=Badge.RELEASED)]
 
@@ -121,9 +121,9 @@ def of_clouds(view: FitView) -> list[Notice] | None:
     groups = "there may be none" if found == 1 else f"there seem to be fewer, about {found}"
     return [
         _warning(
-            f"Nothing shows {n_clusters} clusters: centers explain no more of the spread of the rows than "
-            f"{n_clusters} centers of one cloud without clusters would. So {groups}, or the start missed some; what "
-            "follows may only cut rows into parts."
+            f"Nothing in this run shows {n_clusters} clusters: the centers explain no more of the spread of the rows "
+            f"than {n_clusters} centers of one cloud without clusters would. Either {groups}, or the start missed "
+            "some. The clusters below may only be parts of larger ones."
         )
     ]
 
@@ -153,8 +153,8 @@ def _of_cuts(view: FitView, pairs: list[tuple[int, int]]) -> list[Notice]:
     named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
     return [
         _warning(
-            f"Centers {named} lie as near to each other, against the spread of their rows, as parts of one cluster do. "
-            "One cluster may have been cut, and another one missed by the start: run with fewer clusters, or with a "
+            f"Centers {named} are as close to each other, relative to the spread of their rows, as parts of one "
+            "cluster would be. One cluster may be split, and another one missed by the start: use fewer clusters or a "
             "larger epsilon."
         )
     ]

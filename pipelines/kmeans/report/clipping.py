@@ -17,7 +17,7 @@ from dapple_dp.transforms.numerics.kmeans.edges import NEAR, at_ends, at_sphere
 from dapple_dp.transforms.numerics.kmeans.scatter import trace_of
 
 _MOST_NAMED = 8
-_CUT = "or rows beyond it were clipped to it. Check the unit, and give a wider range from what you know"
+_CUT = "or rows beyond it were clipped to it. Check the unit, and set a wider range from what you know"
 _NEARLY_ALL = 0.95
 """Mean squared length of clipped rows, in squared norms, above which nearly all rows must be clipped."""
 
@@ -42,14 +42,14 @@ def of_public_rows(view: FitView) -> list[Notice] | None:
     words = f"The clipping norm is {norm:.4g}; the longest public row has norm {largest:.4g}"
     if beyond > 0.05:
         text = (
-            f"{words}, and {beyond:.0%} of the public rows lie beyond. Rows beyond it are shrunk to it, so "
-            "centers far out are drawn inward. A larger clipping.norm costs noise in proportion."
+            f"{words}, and {beyond:.0%} of the public rows lie beyond. Longer rows are shortened to it, which pulls "
+            "outer centers inward. A larger clipping.norm adds noise in proportion."
         )
         return [Notice(level=Level.WARNING, text=text, badge=badge)]
     if norm > 3.0 * largest > 0.0:
         text = (
-            f"{words}: noise grows with the clipping norm, and {norm / largest:.3g} times less would do if "
-            "private rows are like the public ones."
+            f"{words}: noise grows with the norm, and a norm {norm / largest:.3g} times smaller would do if private "
+            "rows are like the public ones."
         )
         return [Notice(level=Level.WARNING, text=text, badge=badge)]
     text = f"{words}, and {_percent(beyond)} of the public rows lie beyond."
@@ -87,10 +87,10 @@ def of_releases(view: FitView) -> list[Notice] | None:
     if not low >= _NEARLY_ALL:
         return None
     text = (
-        f"Almost all rows are clipped: by the noisy scatter, the squared length of a clipped row is on average "
-        f"{min(mean, 1.0):.0%} of what the clipping norm, {view.lattice.clipping_norm:.4g}, allows. Distances between "
-        "rows are lost, and so are clusters, unless rows were brought to this length on purpose. Check the unit and "
-        "the scale of what the norm is taken from, or give a larger clipping.norm."
+        "Almost all rows are clipped: according to the noisy scatter, the squared length of a clipped row is on "
+        f"average {min(mean, 1.0):.0%} of what the clipping norm, {view.lattice.clipping_norm:.4g}, allows. Clipping "
+        "hides distances between rows, and clusters with them, unless you scaled rows to this length. Check the unit "
+        "and scale of the norm's source, or set a larger clipping.norm."
     )
     return [Notice(level=Level.WARNING, text=text, badge=Badge.RELEASED)]
 
@@ -131,14 +131,13 @@ def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> lis
         (
             wide,
             empty,
-            "nearly all rows are 0 there, or the range is far too wide for the column, which drowns in noise",
+            "nearly all rows are 0 there, or the range is far too wide and noise hides the column",
         ),
     )
     return [
         Notice(
             level=level,
-            text=f"Nearly all centers lie at an end of the range of {_listed(columns)}, as far as noise allows: "
-            f"{words}.",
+            text=f"Nearly all centers lie at an end of the range of {_listed(columns)}, within the noise: {words}.",
             badge=Badge.RELEASED,
         )
         for level, columns, words in checks
@@ -152,8 +151,8 @@ def _of_single(found: list[tuple[int, str]]) -> list[Notice]:
     return [
         Notice(
             level=Level.WARNING,
-            text=f"Center {number} lies at an end of the range of {words}, as far as noise allows: its rows have that "
-            f"value, {_CUT}.{more if index == _MOST_NAMED - 1 else ''}",
+            text=f"Center {number} lies at an end of the range of {words}, within the noise: its rows have that value, "
+            f"{_CUT}.{more if index == _MOST_NAMED - 1 else ''}",
             badge=Badge.RELEASED,
         )
         for index, (number, words) in enumerate(found[:_MOST_NAMED])
@@ -195,9 +194,9 @@ def of_sphere(view: FitView) -> list[Notice] | None:
         return None
     level, which = (Level.WARNING, "Nearly all") if share >= _NEARLY_ALL else (Level.NOTE, "Some")
     text = (
-        f"{which} centers are as long as the clipping norm, {norm:.4g}, as far as noise allows: nearly all rows there "
-        "were shortened to it, unless rows were brought to this length on purpose. Check the unit, and give a larger "
-        "norm from what you know of the world."
+        f"{which} centers are as long as the clipping norm, {norm:.4g}, within the noise: nearly all rows there were "
+        "shortened to it, unless you scaled rows to this length. Check the unit, and set a larger norm from public "
+        "knowledge."
     )
     return [Notice(level=level, text=text, badge=Badge.RELEASED)]
 

@@ -225,7 +225,7 @@ def tree_blocks(view: FitView) -> list[Block]:
     names = [f"{number}{_called(view, index)}" for index, number in enumerate(view.summary.numbers)]
     few = f" Shown: {shown} groups, each by the first of its clusters." if shown < len(names) else ""
     noise = " Dashed gray: merges that noise alone may explain." if tree.in_noise.any() else ""
-    noise = f" {view.unknown_noise} So any of these merges may be one of noise alone." if view.unknown_noise else noise
+    noise = f" {view.unknown_noise} So any of these merges may be due to noise alone." if view.unknown_noise else noise
     advice = "no gap stands out" if groups is None else f"the widest gap leaves {groups}"
     return [
         plot(
@@ -234,9 +234,9 @@ def tree_blocks(view: FitView) -> list[Block]:
             f"Dendrogram of {plural(len(names), 'cluster')} by Ward linkage; {advice}.",
             Badge.RELEASED,
             lambda: dendrogram(tree, names, groups, shown, view.unit_words),
-            "From the left, those two groups merge whose union costs least. The axis shows the root of what a merge "
-            f"adds to the cost, the mean squared distance of rows to their centers.{noise}{few} "
-            + _words(tree, names, groups),
+            "From left to right, the two groups whose union costs least merge first. The axis shows the square root "
+            "of the cost that a merge adds; the cost is the mean squared distance of rows to their "
+            f"centers.{noise}{few} " + _words(tree, names, groups),
         )
     ]
 
@@ -251,11 +251,11 @@ def _called(view: FitView, index: int) -> str:
 def _words(tree: CenterTree, names: Sequence[str], groups: int | None) -> str:
     """Advice where to cut the tree, and the groups that result."""
     if groups is None:
-        return "No gap between merges stands out, so the tree advises no smaller number of clusters."
+        return "No gap between merges stands out, so the tree suggests no smaller number of clusters."
     found = tree.cut(groups)
     members = [[names[int(each)] for each in np.flatnonzero(found == first)] for first in np.unique(found)]
     joined = [", ".join(member) for member in members if len(member) > 1]
-    together = f" Together are then: {'; '.join(joined)}." if len(joined) <= _MOST_NAMED else ""
+    together = f" These are then together: {'; '.join(joined)}." if len(joined) <= _MOST_NAMED else ""
     return (
         f"The widest gap (dashed line) leaves {plural(groups, 'cluster')}: the next merge costs "
         f"{tree.gap(groups):.0f} times as much as the one before.{together} dapple assign --level {groups} writes "
@@ -283,7 +283,7 @@ def dendrogram(tree: CenterTree, names: Sequence[str], groups: int | None, shown
     _add_branches(chart, [branch for branch in branches if branch.in_noise], low, Look(MUTED, 1.2, "3 3"))
     if groups is not None:
         chart.upright(tree.between(groups), Look(WARM, 1.4, "5 4"))
-    chart.x.label, chart.y.label = f"root of what a merge adds to the cost, {unit}", "cluster"
+    chart.x.label, chart.y.label = f"square root of the cost that a merge adds, {unit}", "cluster"
     return figure
 
 

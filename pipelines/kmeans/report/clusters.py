@@ -83,11 +83,14 @@ def _sizes(view: FitView) -> Block:
 
 
 _NO_COST = {
-    False: "How well do the centers fit? This run did not buy an answer: the section “quality” releases the noisy cost "
-    "of the centers for a share of the budget. On data that are public, or in the trusted zone, dapple evaluate "
-    "computes it exactly.",
-    True: "How well do the centers fit? This algorithm releases no cost. On data that are public, or in the trusted "
-    "zone, dapple evaluate computes it exactly.",
+    False: (
+        "This run doesn't release how well the centers fit. The section “quality” would release their noisy cost for "
+        "a share of the budget. For public data, or in the trusted zone, dapple evaluate computes the exact cost."
+    ),
+    True: (
+        "This algorithm doesn't release how well the centers fit. For public data, or in the trusted zone, dapple "
+        "evaluate computes the exact cost."
+    ),
 }
 
 
@@ -261,7 +264,7 @@ def _words(view: FitView) -> Table:
             for index in shown.tolist()
         ),
         words=1 + sum(said),
-        note=f"Features are places in vectors of terms, and mean nothing one by one.{more}"
+        note=f"Features are positions in vectors of terms, and mean nothing one by one.{more}"
         if not plain
         else f"{view.unknown_noise} So this report names no feature by which a cluster stands out.{more}"
         if view.unknown_noise

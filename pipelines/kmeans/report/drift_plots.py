@@ -27,9 +27,9 @@ def drift_sections(view: FitView) -> tuple[Section, ...]:
     warm = view.planned.config.starts_warm
     began = "started from the centers" if warm else "found its centers from scratch and took over the cluster numbers"
     lead = (
-        f"This run {began} of run {drift.previous_run}. What follows compares the two releases: how far "
-        "centers and sizes moved, against the noise of both. It cost nothing and is covered by both guarantees "
-        "together; no private row was compared."
+        f"This run {began} of run {drift.previous_run}. This section compares the two releases: how far centers and "
+        "sizes moved, against the noise of both. It used no budget and is covered by both guarantees together; no "
+        "private row was compared."
     )
     blocks: list[Block] = [*_notices(drift)]
     if np.isfinite(drift.scores).any() or np.isfinite(drift.size_scores).any():

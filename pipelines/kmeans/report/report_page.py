@@ -158,8 +158,8 @@ def _curator(view: FitView) -> list[Section]:
     blocks = tuple(
         Facts(title=title, badge=Badge.PUBLIC, pairs=tuple(pairs.items())) for title, pairs in facts.items() if pairs
     )
-    lead = "Written by the curator in the job, and copied word by word."
-    return [Section(name="curator", title="Said by the curator", lead=lead, blocks=blocks)] if blocks else []
+    lead = "Written by the curator in the job, and copied verbatim."
+    return [Section(name="curator", title="From the curator", lead=lead, blocks=blocks)] if blocks else []
 
 
 def _guarantee(view: FitView) -> Section:
@@ -204,7 +204,7 @@ def _coalitions(view: FitView) -> list[Block]:
         columns=("parties that pool what they know", "holds", "in words"),
         rows=tuple((row["parties"], "yes" if row["holds"] else "no", row["words"]) for row in rows),
         words=3,
-        note="Parties follow the protocol. What is said of a coalition holds for each part of it.",
+        note="Parties follow the protocol. What is stated for a coalition holds for each part of it.",
     )
     return [table]
 
@@ -344,11 +344,11 @@ def _reading(view: FitView) -> Section:
         ),
         Facts(title="Words", badge=None, pairs=_glossary(view)),
         Facts(
-            title="What made this report",
+            title="About this report",
             badge=Badge.PUBLIC,
             pairs=(
                 ("Job digest", config_digest(view.planned.config)),
-                ("Check by a stranger", "verify_release.py of Dapple's documentation reads this folder without Dapple"),
+                ("Independent check", "verify_release.py of Dapple's documentation reads this folder without Dapple"),
                 *((name, text) for name, text in versions().items()),
             ),
         ),

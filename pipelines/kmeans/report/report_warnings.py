@@ -123,13 +123,13 @@ def _of_server_rows(view: FitView) -> Found:
     if not protocol_of(config.algorithm).reads_server and not len(server):
         return None
     if not view.representative:
-        text = "There were no server data: points drawn in the clipping ball stood in for them, which costs accuracy."
+        text = "There were no server data: random points in the clipping ball replaced them, which costs accuracy."
         return [_note(text, Badge.PUBLIC)]
     if len(server) >= _FEW_SERVER_ROWS * view.summary.n_clusters:
         return []
     text = (
-        f"The server data hold {len(server):,} rows, fewer than {_FEW_SERVER_ROWS} for each cluster: "
-        "the start of the centers rests on little."
+        f"The server data hold {len(server):,} rows, fewer than {_FEW_SERVER_ROWS} for each cluster, so the initial "
+        "centers are unreliable."
     )
     return [_warning(text, Badge.PUBLIC)]
 
@@ -143,9 +143,9 @@ def _of_widths(view: FitView) -> Found:
     if not (view.summary.n_features > 2 and typical > 0.0 and spread[widest] > _WIDE * typical):
         return []
     text = (
-        f"In the server data, feature {view.summary.names[widest]!r} is {spread[widest] / typical:,.3g} times "
-        "as wide as the median feature. It rules every distance, and the same noise covers the narrow "
-        "features; put features on one scale with the encode section."
+        f"In the server data, feature {view.summary.names[widest]!r} is {spread[widest] / typical:,.3g} times as wide "
+        "as the median feature. It dominates every distance, and noise hides the narrow features; put features on one "
+        "scale with the encode section."
     )
     return [_warning(text, Badge.PUBLIC)]
 
@@ -166,9 +166,9 @@ def _of_spread(view: FitView) -> Found:
     if not (alone and spread[widest] > _WIDE * others) or others > _DROWNED * noise:
         return []
     text = (
-        f"The centers differ almost alone in {view.summary.names[widest]!r}, which rules the distances between them. "
-        "If other columns have smaller units, then they drown in the noise that all columns share: give each column a "
-        "range of its own, as narrow as you know it to be."
+        f"The centers differ almost only in {view.summary.names[widest]!r}, which dominates the distances between "
+        "them. If other columns have smaller units, the noise that all columns share hides them: give each column its "
+        "own range, as narrow as you know it to be."
     )
     scaled = view.planned.contract.encoder is not None
     level = Level.WARNING if len(spread) > 2 and not scaled else Level.NOTE
@@ -195,8 +195,8 @@ def _of_sizes(view: FitView) -> Found:
     says = "public data and noise" if len(view.planned.initial.server) else "the start of the run and noise"
     text = (
         f"{_clusters(small)} {'has a noisy size' if len(small) == 1 else 'have noisy sizes'} below two noise "
-        f"stddevs ({view.size_noise}): such a cluster may be empty, and its center says mostly what {says} "
-        "say. Such clusters are gray or left out below."
+        f"stddevs ({view.size_noise}): such a cluster may be empty, and its center mostly reflects {says}. "
+        "Such clusters are gray or left out below."
     )
     return [_warning(text, Badge.RELEASED)]
 
@@ -209,8 +209,7 @@ def _of_distances(view: FitView) -> Found:
     named = ", ".join(f"{numbers[first]} and {numbers[second]}" for first, second in pairs[:_MOST_NAMED])
     more = f" and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
     text = (
-        f"Centers {named}{more} nearly coincide (closer than a tenth of the typical distance): "
-        "fewer clusters may say the same."
+        f"Centers {named}{more} nearly coincide (closer than a tenth of the typical distance): fewer clusters may do."
     )
     return [_warning(text, Badge.RELEASED)]
 
@@ -236,8 +235,8 @@ def _of_noise(view: FitView) -> Found:
     more = f" and {len(drowned) - _MOST_NAMED} more" if len(drowned) > _MOST_NAMED else ""
     return [
         _warning(
-            f"Nothing shows above the noise in {named}{more}: this part of the budget bought no information. More "
-            "data, a larger epsilon or fewer features would help.",
+            f"Nothing in {named}{more} is above the noise, so it tells you nothing. Use more data, a larger epsilon or "
+            "fewer features.",
             Badge.RELEASED,
         )
     ]

@@ -105,8 +105,8 @@ def _arrived(run: Run[StreamConfig], warned: list[int | None], indices: tuple[in
         if rows.short:
             expected = run.settings.options.expected_rows
             raise ProducerStoppedError(
-                f"each window must have stream.expected_rows = {expected} rows at least, got one with fewer; all that "
-                "were due are released, so look at the producer, and into the operator's file for the date."
+                f"A window had fewer than stream.expected_rows = {expected} rows. All due windows are released; check "
+                "the producer, and see the operator's file for the date."
             )
 
 

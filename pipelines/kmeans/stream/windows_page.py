@@ -104,7 +104,7 @@ def _centers(history: History, done: int) -> Section:
         blocks.append(
             plot(
                 "paths",
-                "Ways of the centers",
+                "Paths of the centers",
                 "How each center moved from window to window, along the two directions in which centers spread most.",
                 Badge.RELEASED,
                 lambda: center_plots.center_paths(history),
@@ -122,7 +122,7 @@ def _centers(history: History, done: int) -> Section:
                 "Dashed: how far noise alone moves the noisiest center of the last window.",
             )
         )
-    lead = "Where the model of each window has its centers: means of what the windows so far released."
+    lead = "The centers of each window's model: means over all windows released so far."
     return Section(name="centers", title="Centers", lead=lead, blocks=tuple(blocks))
 
 
@@ -191,7 +191,8 @@ def _drift(history: History) -> list[Block]:
                 "Drift score of each cluster in each window.",
                 Badge.RELEASED,
                 lambda view=view: center_plots.score_lines(view),  # type: ignore[misc]
-                f"Above {MEMORY_DRIFT_SCORE:g} noise and chance are no explanation.{_largest_clusters(history)}",
+                f"Scores above {MEMORY_DRIFT_SCORE:g} are more than noise and chance "
+                f"explain.{_largest_clusters(history)}",
             )
             for end, words, view in _views(history)
         ]

@@ -66,8 +66,8 @@ def check_id(topic: str, topic_id: str) -> None:
     """
     if topic_id.strip("A=") in ("", "None"):
         raise ConfigError(
-            f"the topic {topic} must have an id, which distinguishes a recreated one from it, got none; bring the "
-            "brokers to version 2.8 or later."
+            f"the topic {topic} has no id, by which a recreated topic is recognized; upgrade the brokers to version "
+            "2.8 or later."
         )
 
 
@@ -198,8 +198,7 @@ def connected(client: TopicClient, group: str) -> Iterator[Broker]:
         admin = AdminClient(settings)
     except confluent_kafka.KafkaException as error:
         raise ConfigError(
-            f"{client.properties or 'kafka'} must hold properties that the client of Kafka takes, got others; "
-            "correct them."
+            f"{client.properties or 'kafka'} has properties that the Kafka client rejects; correct them."
         ) from error
     try:
         yield Broker(client, admin, consumer)

@@ -68,8 +68,8 @@ class Landing:
             below = path.removeprefix(f"{self._root}/")
             if not below.startswith(f"{RECORDS}/") and not self._is_copy(below):
                 raise ConfigError(
-                    f"{self.setting} must be a folder of its own for copies of messages, which go when windows are "
-                    f"released, got {self._root}, which holds something else; choose another one."
+                    f"{self.setting} must be a folder for copies of messages alone, which are deleted when windows are "
+                    f"released, and {self._root} holds something else; choose another one."
                 )
 
     def alone(self) -> contextlib.AbstractContextManager[None]:

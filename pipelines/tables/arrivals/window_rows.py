@@ -142,7 +142,7 @@ class TopicRows(FolderRows):
         try:
             self._broker.commit(self._landing.records.kept(self._calendar.date(index)).ends)
         except InputError:
-            _LOGGER.warning("warning: the broker does not know that a window is released; its tools show an older one")
+            _LOGGER.warning("warning: the broker did not record that a window is released; its tools show an older one")
 
     def _drop(self, dates: list[str]) -> None:
         """Removes the copies of windows that no later release reads."""

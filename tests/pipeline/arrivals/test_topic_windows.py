@@ -92,7 +92,7 @@ def test_a_second_launcher_is_refused_while_the_first_reads(place, topic, monkey
     monkeypatch.setattr(window_rows.TopicRows, "ready", second)
     assert place.stream("two", topic).code == 0
     assert said[0].code == 2
-    assert "data.path must be of one job at a time" in said[0].lines[-1]
+    assert "data.path must be used by one job at a time" in said[0].lines[-1]
     assert place.released("two") == place.released("folders")
 
 
@@ -276,7 +276,7 @@ def test_copies_have_a_folder_of_their_own(place, topic):
     shutil.copy(next((place.folder / "rows").iterdir()), mine)
     outcome = place.stream("mine", topic, data=place.folder / "data")
     assert outcome.code == 2
-    assert "must be a folder of its own" in outcome.lines[-1]
+    assert "must be a folder for copies of messages alone" in outcome.lines[-1]
     assert mine.exists()
     outcome = place.stream("inside", topic, data=place.folder / "inside" / "out" / "copies")
     assert outcome.code == 2
@@ -317,7 +317,7 @@ def test_a_topic_that_is_not_there(place, broker, monkeypatch):
     topic = Topic(broker, partitions=1)
     outcome = place.stream("nowhere", topic, kafka={"topic": "nowhere"})
     assert outcome.code == 75
-    assert "must answer for the topic nowhere" in outcome.lines[-1]
+    assert "for the topic nowhere" in outcome.lines[-1]
 
 
 def test_the_library_is_asked_for_where_it_is_used(place, topic, monkeypatch):

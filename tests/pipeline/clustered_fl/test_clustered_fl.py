@@ -195,14 +195,18 @@ def test_another_config_or_input_is_refused(tmp_path):
     changed = federation.job(path, training__rounds=12, chunks__rounds=2, training__learning_rate=0.25)
     outcome = run_job(changed, tmp_path, "--run_id", "r")
     assert outcome.code == 2
-    assert outcome.lines[-1].startswith("dapple: the config must be that of the interrupted run")
+    assert outcome.lines[-1].startswith(
+        "dapple: This --run_id belongs to an interrupted run, and the config has changed"
+    )
     table = pq.read_table(tmp_path / "lake" / "part-00.parquet")
     labels = table["y"].to_numpy().copy()
     labels[0] = (labels[0] + 1) % federation.N_CLASSES
     pq.write_table(table.set_column(1, "y", pa.array(labels)), tmp_path / "lake" / "part-00.parquet")
     outcome = run_job(settings, tmp_path, "--run_id", "r")
     assert outcome.code == 2
-    assert outcome.lines[-1].startswith("dapple: the input must be that of the interrupted run")
+    assert outcome.lines[-1].startswith(
+        "dapple: This --run_id belongs to an interrupted run, and the input has changed"
+    )
     assert (tmp_path / "out.partial-r" / MANIFEST_FILE).exists()
 
 
@@ -281,7 +285,7 @@ def test_every_client_declares_its_rows_or_none(data, tmp_path):
         ({"algorithm": "oracle"}, "algorithm no longer accepts oracle; use r_dpcfl"),
         ({"privacy__accountant": "paper_code"}, "privacy.accountant no longer accepts paper_code; leave"),
         ({"data__label": "x"}, "data.label must differ from data.features and data.client_id"),
-        ({"privacy__delta": 0.5}, "delta must be positive and below 1 / 80"),
+        ({"privacy__delta": 0.5}, "delta must be above 0 and below 1 / 80"),
         ({"privacy__adjacency": "both"}, "privacy.adjacency must be"),
         ({"training__momentum": 0.9}, "training.momentum is not a setting"),
         ({"training__model": "cnn"}, "training.model no longer accepts cnn; use mlp"),

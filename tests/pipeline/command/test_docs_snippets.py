@@ -102,4 +102,4 @@ def test_the_program_with_every_public_name_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "a run like this fits with at most epsilon" in done.stdout
+    assert "a run like this fits up to epsilon" in done.stdout

@@ -182,7 +182,7 @@ def test_a_second_driver_is_refused(place, stopped):
     finally:
         os.close(descriptor)
     assert done.code == 2
-    assert "must be of a run that is not under way" in done.err
+    assert "is still under way" in done.err
 
 
 def test_bad_input_in_a_later_chunk_keeps_charge_key_and_staging(tmp_path):

@@ -126,7 +126,7 @@ def test_another_spelling_of_the_ids_is_refused(copied):
     shutil.rmtree(copied.folder / "lake" / f"dt={DATES[0]}")
     outcome = copied.release(DATES[1])
     assert outcome.code == 2, outcome.err
-    assert "must hold one kind of client ids in all files, got integers and strings" in outcome.lines[-1]
+    assert "must hold one type of client ids in all files, got integers and strings" in outcome.lines[-1]
 
 
 def test_another_width_of_the_ids_is_the_same_client(copied):
@@ -450,7 +450,7 @@ def test_readers_leave_out_who_does_not_count(tmp_path, date, expected):
 
 @pytest.mark.parametrize("path", ["lake/a.parquet", f"lake/dt={DATES[5]}/a.parquet"])
 def test_rows_of_no_window_are_not_read(tmp_path, path):
-    with pytest.raises(PrivacyFlowError, match="must be those of clients in a window"):
+    with pytest.raises(PrivacyFlowError, match="must hold rows of the clients that count"):
         counted_block(block_of([4]), path, participation_of(*roll_file(tmp_path, [4])))
 
 

@@ -101,7 +101,7 @@ def test_warnings_name_parameters_and_no_page():
     wide = DPKMeans(3, epsilon=8.0, delta=1e-6).fit(rows, server_data=rows[::7].copy())
     drowned = DPKMeans(4, epsilon=0.1, delta=1e-6, domain=(-1e5, 1e5)).fit(rows)
     told = [*clipped.warnings_, *wide.warnings_, *drowned.warnings_]
-    assert any("A larger clipping_norm costs noise" in each for each in told)
+    assert any("A larger clipping_norm adds noise" in each for each in told)
     assert any("by bounds of its own for each column" in each for each in told)
     assert any("has a noisy size below" in each or "have noisy sizes below" in each for each in told)
     assert not [each for each in told if SETTINGS.search(each)]

@@ -85,7 +85,7 @@ def test_a_run_that_stopped_is_charged_and_lost(book, tmp_path, monkeypatch, err
     (tmp_path / "job.json").write_text(json.dumps(job))
     words = ("--config", str(tmp_path / "job.json"), "--output", str(tmp_path / "out"), "--run_id", run_id)
     refused = lake.run_command("fit", *words)
-    assert (refused.code, "must be asked for with the same config" in refused.err) == (3, True), refused.err
+    assert (refused.code, "was reserved with another config" in refused.err) == (3, True), refused.err
 
 
 def test_the_ledger_refuses_before_rows_become_blocks(book, monkeypatch):
@@ -119,7 +119,7 @@ def test_what_needs_files_or_others_is_refused_by_name(section, name, value):
     if name == "trust":
         job["masked"] = {"scheme": "pairwise", "threshold": 2}
     setting = f"{section}.{name}".lstrip(".")
-    with pytest.raises(ConfigError, match=f"^{setting} must be left out for rows in memory"):
+    with pytest.raises(ConfigError, match=f"^{setting} is not available for rows in memory"):
         fit_in_memory.fit_in_memory(validated(job), Columns(ROWS), None, "run")
 
 

@@ -239,7 +239,7 @@ def test_files_that_were_touched_are_refused(series, tmp_path, name):
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
     outcome = series.follow(f"refused-{name}", recurring__previous=str(folder))
     assert outcome.code == 2
-    assert f"{name} in {folder} must be the file that fit wrote" in outcome.lines[-1]
+    assert f"{name} in {folder} was changed after the fit wrote it" in outcome.lines[-1]
 
 
 @pytest.mark.slow

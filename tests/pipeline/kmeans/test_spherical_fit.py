@@ -173,7 +173,7 @@ def test_topics_charges_releases_names_reports_and_verifies(place, tmp_path):
     assert lake.run_command("topics", *words, "--output", str(tmp_path / "again")).code == 3
     planned = lake.run_command("plan", *words, "--clients", "120", "--width", str(D))
     assert planned.code == 0, planned.err
-    assert "A term can name a cluster" in planned.out
+    assert "To name a cluster, a term needs" in planned.out
 
 
 def test_labels_of_new_texts_follow_from_the_centers(place, tmp_path):
@@ -249,7 +249,7 @@ def test_a_run_is_not_gone_on_with_under_another_vocabulary(place, tmp_path):
     released = (tmp_path / "out" / "releases.parquet").read_bytes()
     vocabulary.write_text("cat\ndog\nfish\n")
     again = lake.run_job(job, tmp_path, "--run_id", "r")
-    assert (again.code, "must be asked for with the same config" in again.err) == (3, True)
+    assert (again.code, "was reserved with another config" in again.err) == (3, True)
     assert (tmp_path / "out" / "releases.parquet").read_bytes() == released
 
 

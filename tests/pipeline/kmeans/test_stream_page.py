@@ -51,13 +51,13 @@ def test_it_shows_centers_sizes_drift_and_budget(place):
     page = drawn(*place, 8)
     assert re.findall(r'<section id="(\w+)"', page) == ["centers", "features", "budget", "windows"]
     for title in (
-        "Ways of the centers",
+        "Paths of the centers",
         "Distance from the first window",
         "Centers by feature",
         "Noisy sizes",
         "Drift scores",
     ):
-        assert all(f"cluster {number}" in svg(page, title) for number in range(3)) or title.startswith("Ways")
+        assert all(f"cluster {number}" in svg(page, title) for number in range(3)) or title.startswith("Paths")
     assert "Clusters that drift in the last window: 1." in page
     assert "9992, which cost nothing more" in page
     assert "The page shows all windows." in page
@@ -189,7 +189,7 @@ def test_short_and_narrow_streams(tmp_path, done, names):
     """One window, one feature; noise and scores that nobody knows."""
     page = drawn(tmp_path, write(tmp_path, done, names=names, noise=None), done)
     assert "could not be" not in page
-    assert ("Ways of the centers" in page) is (len(names) > 1)
+    assert ("Paths of the centers" in page) is (len(names) > 1)
     assert ("Distance from the first window" in page) is (done > 1)
     assert "Drift scores" not in page
     assert "nan" not in "".join(re.findall(r'<path d="[^"]*"', page)).lower()

@@ -211,7 +211,7 @@ def test_a_server_that_shows_two_lists_gets_neither_answered(summed):
     assert other.code == 0, other.err
     outcome = summed.collect()
     assert outcome.code == 5
-    assert "aggregator must show all clients one sum" in outcome.err
+    assert "aggregator must show all clients the same sum" in outcome.err
     assert "holder-0 has countersigned" in outcome.err
     (folder / "countersigned" / "holder-0.json").unlink()
     outcome = summed.collect()
@@ -280,7 +280,7 @@ def test_jobs_without_signatures_are_refused(tmp_path):
     parties = Parties(tmp_path, masked=SCHEMES["shared_secret"] | {"noise_by": "clients"}, **SHORT)
     outcome = parties.upload(0)
     assert outcome.code == 2
-    assert "masked.parties must be given for masked.noise_by clients" in outcome.err
+    assert "masked.noise_by clients needs masked.parties" in outcome.err
 
 
 def test_an_aggregator_without_signatures_is_refused(summed):

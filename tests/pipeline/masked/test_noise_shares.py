@@ -118,7 +118,7 @@ def test_shares_that_are_all_of_the_noise_are_warned_of_in_job_and_report(hall, 
     job = lake.job(hall.path, hall.server, trust="masked", masked={"noise_by": "clients", "corrupt": 0.0})
     outcome = lake.run_job(job, tmp_path)
     assert outcome.code == 0, outcome.err
-    assert "so each client's share is all of the noise" in outcome.err
+    assert "masked.threshold 1, a sum of m messages" in outcome.err
     page = pathlib.Path(json.loads(outcome.out)["output"], "report.html").read_text()
-    assert "share is all of the noise" in page
+    assert "masked.threshold 1, a sum of m messages" in page
     assert "Shares of the noise smaller than all of it" in page

@@ -231,13 +231,13 @@ def test_too_few_do_not_close_a_leg(parties):
         assert sentence in outcome.err
 
     parties.leg([1], close=False)
-    refused("at least 3 clients must have sent theirs, got fewer")
+    refused("fewer than 3 clients have sent theirs")
     parties.leg([0, 2])
     parties.leg([1, 2], close=False)
-    refused("at least 7 clients must have sent theirs, got fewer")
+    refused("fewer than 7 clients have sent theirs")
     parties.leg([0])
     parties.leg([1], close=False)
-    refused("a round must be the sum of at least 7 messages")
+    refused("fewer than 7 messages")
     parties.leg([0])
     parties.leg([1], close=False)
     outcome = parties.unmask()
@@ -246,7 +246,7 @@ def test_too_few_do_not_close_a_leg(parties):
     assert not pathlib.Path(parties.released, "00.parquet").exists()
     outcome = parties.upload(2)
     assert outcome.code == 5
-    assert "--client must be present in the sum to hand out shares" in outcome.err
+    assert "--client is not in the sum yet" in outcome.err
     parties.leg([0], close=False)
     assert json.loads(parties.unmask().out)["round"] == 1
 
@@ -305,7 +305,7 @@ def test_keys_that_are_listed_must_be_the_clients_own(parties):
     pq.write_table(pa.Table.from_pylist(changed, schema=pq.read_schema(listed)), listed)
     outcome = parties.upload(2)
     assert outcome.code == 5
-    assert "keys that are listed must be those that were sent" in outcome.err
+    assert "the aggregator lists other keys than those that were sent" in outcome.err
 
 
 def test_enrolling_makes_a_secret_for_its_owner_only_and_nothing_else_does(parties):

@@ -56,8 +56,8 @@ ODD = {
         "ledger must be left out for this job, got ledger.sqlite; the aggregator charges the run",
     ),
     "central": ({"trust": "central"}, "trust must be masked"),
-    "no state": ({"masked__state_uri": None}, "masked.state_uri must be given for this job"),
-    "no secret": ({"masked__secret_uri": None}, "masked.secret_uri must be given for this job"),
+    "no state": ({"masked__state_uri": None}, "this job needs masked.state_uri"),
+    "no secret": ({"masked__secret_uri": None}, "this job needs masked.secret_uri"),
     "no such setting": ({"masked__thresold": 3}, "masked.thresold"),
 }
 

@@ -201,7 +201,7 @@ def test_waiting_for_an_absent_party_ends_with_a_sentence(parties, name, waits):
     outcome = called(parties, name, "--wait_minutes", "0.002")
     assert outcome.code == 6
     assert outcome.lines[-1] == (
-        f"dapple: {waits} must come within --wait_minutes 0.002, got nothing; ask for it, and repeat the command, "
+        f"dapple: {waits} didn't arrive within --wait_minutes 0.002; ask for it, and repeat the command, "
         "which resumes here."
     )
 
@@ -218,7 +218,7 @@ def test_a_shared_folder_that_a_party_cannot_open_is_named_with_what_to_do(parti
     place = f"{parties.released}/settings.json"
     with mock.patch.object(party_run.Seat, "look", side_effect=PermissionError(13, "denied", place)):
         outcome = called(parties, COLLECTOR)
-    assert (outcome.code, f"got {place} that this party can't open; make both" in outcome.err) == (2, True)
+    assert (outcome.code, f"no access to {place}, and" in outcome.err) == (2, True)
     with mock.patch.object(party_run.Seat, "look", side_effect=PermissionError(13, "denied", "/elsewhere")):
         assert called(parties, COLLECTOR).code == 1
 
@@ -228,8 +228,8 @@ def test_too_few_messages_are_waited_for_and_are_not_lost(parties):
         assert called(parties, name, "--wait_minutes", "0").code == 6
     outcome = called(parties, AGGREGATOR, "--wait_minutes", "0.002", "--late_minutes", "0")
     assert outcome.code == 6
-    assert outcome.err.count("not yet: a round must be the sum of at least 2 messages (threshold), got fewer") == 1
-    assert "messages of round 0 from east, south must come within" in outcome.lines[-1]
+    assert outcome.err.count("not yet: fewer than 2 messages (threshold) have arrived") == 1
+    assert "messages of round 0 from east, south didn't arrive within" in outcome.lines[-1]
     assert called(parties, "east", "--wait_minutes", "0").code == 6
     outcome = called(parties, AGGREGATOR, "--wait_minutes", "0", "--late_minutes", "0")
     assert "closed: round 0" in outcome.err
@@ -280,7 +280,7 @@ def test_a_second_run_in_the_same_place_is_not_answered(parties):
     words = parties.words("north")[4:12]
     (moved / "..").resolve()
     (pathlib.Path(parties.exchange) / "aggregator.json").rename(parties.folder / "key.json")
-    with pytest.raises(ProtocolError, match=r"plan\.json must stay as it is while a run goes on"):
+    with pytest.raises(ProtocolError, match=r"plan\.json was replaced while the run went on"):
         party_run.take_part("client", words, party_run.Patience(9.0, 1.0, 0.0, open_again))
     assert not list(pathlib.Path(parties.exchange).rglob("*.sealed"))
 
@@ -288,7 +288,7 @@ def test_a_second_run_in_the_same_place_is_not_answered(parties):
 def test_a_run_is_not_opened_over_the_releases_of_another_one(parties):
     pathlib.Path(parties.released, "00.parquet").write_bytes(b"")
     outcome = called(parties, COLLECTOR, "--wait_minutes", "0")
-    assert (outcome.code, "--released must hold no releases where a run is opened" in outcome.err) == (2, True)
+    assert (outcome.code, "--released already holds releases" in outcome.err) == (2, True)
     assert not Exchange(parties.exchange).is_open()
 
 
@@ -311,7 +311,7 @@ def test_garbage_in_the_name_of_an_office_ends_in_a_sentence(parties):
         (("--late_minutes", "inf"), "inf is not in the range"),
         (("--client", "aggregator"), "must hold the key that parties give for aggregator, got that of north"),
         (("--client", "../x"), "--client must be letters, digits"),
-        (("--no_such_flag", "3"), "--no_such_flag must be a flag of Dapple or Beam"),
+        (("--no_such_flag", "3"), "--no_such_flag is not a flag of Dapple or Beam"),
         (("--role", "aggregator"), "--released must be left out for --role aggregator"),
         (("--role", "clients"), "--client must be left out for --role clients, got north"),
     ],

@@ -143,7 +143,7 @@ def test_a_store_that_stays_away_is_waited_for_as_long_as_for_a_party(parties, n
         outcome = called(parties, name)
     assert outcome.code == 6
     assert outcome.err.count("waits for an answer from the store") == 1
-    assert "an answer from the store must come within --wait_minutes 0.002" in outcome.lines[-1]
+    assert "an answer from the store didn't arrive within --wait_minutes 0.002" in outcome.lines[-1]
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -152,7 +152,7 @@ def test_a_store_that_refuses_access_ends_the_party_with_a_sentence(parties, nam
     with mock.patch.object(stores.Store, "exists", side_effect=S3ClientError("Forbidden", status)):
         outcome = called(parties, name)
     assert (outcome.code, len(outcome.lines)) == (2, 1), outcome.err
-    assert outcome.lines[0].startswith("dapple: The store refuses access to testing-store://")
+    assert outcome.lines[0].startswith("dapple: The store denies access to testing-store://")
 
 
 def test_no_credentials_are_no_outage():

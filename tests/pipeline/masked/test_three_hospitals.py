@@ -136,7 +136,7 @@ def test_codes_are_planned_as_the_page_says(ward):
     (ward.folder / "codes").mkdir()
     (ward.folder / "codes" / "job.yaml").write_text(job + CODES)
     out = ward.run("codes", command("dapple plan"))
-    assert "A mode is clear if its code is ahead of the next one" in out
+    assert "A mode is clear if its code has about" in out
 
 
 @pytest.mark.slow
@@ -181,7 +181,13 @@ def test_each_sentence_of_the_result_has_its_row_in_the_officers_file(ward, ends
     out = ward.run("aggregator", ["ledger", "show", "--ledger", "keys/ledger.sqlite"])
     said = officer.stated(ward.folder / "shared/released/result", out)
     rows = {officer.plain(row.sentence): row.file for row in officer.listed()}
-    of_tree = ("No gap between", "The widest gap", "Together are then", "dapple assign --level", "The tree cannot tell")
+    of_tree = (
+        "No gap between",
+        "The widest gap",
+        "These are then together",
+        "dapple assign --level",
+        "The tree cannot tell",
+    )
     for found in (said, rows):
         for sentence in [each for each in found if each.startswith(of_tree)]:
             del found[sentence]

@@ -175,7 +175,8 @@ def test_init_reads_names_and_types_of_csv(place, ending):
 
 
 @pytest.mark.parametrize(
-    ("key", "code", "said"), [(INTERRUPT, 130, "interrupted; "), (END, 2, "every question must be answered")]
+    ("key", "code", "said"),
+    [(INTERRUPT, 130, "interrupted; "), (END, 2, "The input ended before all questions were answered")],
 )
 def test_leaving_is_confirmed_in_a_sentence(place, key, code, said):
     with on_terminal(*words(place)) as terminal:

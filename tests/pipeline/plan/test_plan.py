@@ -274,7 +274,7 @@ def test_the_ledger_says_what_is_left_and_what_fits(place):
     found = summary(place, asked)["ledger"]
     assert 0.0 < found["left"] < 3.0
     assert "this run would be refused" in plan(place, asked).out
-    assert f"at most epsilon {found['largest_epsilon']:g}" in found["refused"]
+    assert f"up to epsilon {found['largest_epsilon']:g}" in found["refused"]
     fits = summary(place, asked | {"privacy": asked["privacy"] | {"epsilon": found["largest_epsilon"]}})["ledger"]
     assert fits["refused"] == ""
     assert len(ledger.entries()) == 2
@@ -296,7 +296,7 @@ def test_a_ledger_without_a_limit_is_said_and_not_made(place, limited):
         (
             {"experimental": True, "algorithm": "optimal", "data": {"path": "x", "features": "x"}, "n_clusters": 2},
             (),
-            "must be a private fit",
+            "the job has no privacy",
         ),
         ({}, (), "must"),
         (public_lloyd(), ("--rows", "0"), "the assumed number of rows or clients must be from 1"),

@@ -52,7 +52,7 @@ def test_other_input_is_found(released, change):
     finally:
         first.write_bytes(kept)
         more.unlink(missing_ok=True)
-    assert (told.code, "the input must be that of run run, got another one" in told.err) == (5, True)
+    assert (told.code, "the input has changed since run run" in told.err) == (5, True)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_copies_have_a_folder_of_their_own(place, topic):
     shutil.copy(place / "parameters.json", place / "copies")
     outcome = decode(place, topic)
     assert outcome.code == 2
-    assert "reports.path must be a folder of its own" in outcome.lines[-1]
+    assert "reports.path must be a folder for copies of messages alone" in outcome.lines[-1]
     assert (place / "copies" / "parameters.json").exists()
 
 
@@ -201,5 +201,5 @@ def test_two_jobs_at_once_do_not_share_copies(place, topic, wanted, other, monke
     monkeypatch.setattr(window_rows.TopicRows, "ready", ready)
     assert decode(place, topic).code == 0
     assert said[0].code == 2
-    assert "reports.path must be of one job at a time" in said[0].lines[-1]
+    assert "reports.path must be used by one job at a time" in said[0].lines[-1]
     assert released(place / "models") == wanted

@@ -277,9 +277,9 @@ def test_a_key_of_the_memory_is_new_and_draws_once(world):
     first, second = memory_key(), memory_key()
     assert first.mac([b""]) != second.mac([b""])
     run_in_process(world, Columns(POINTS), lambda: first)
-    with pytest.raises(PrivacyFlowError, match="got one that has drawn"):
+    with pytest.raises(PrivacyFlowError, match="this run key has already drawn noise"):
         run_in_process(world, Columns(POINTS), lambda: first)
-    with pytest.raises(PrivacyFlowError, match="got one of a run that is over"):
+    with pytest.raises(PrivacyFlowError, match="this run key belongs to a run that is over"):
         first.mac([b""])
 
 
@@ -324,7 +324,7 @@ def test_a_failure_leaves_no_sum_and_no_key(world, monkeypatch, error):
     if isinstance(error, MemoryError):
         assert "1234" not in str(refused.value)
         assert refused.value.__context__ is None
-    with pytest.raises(PrivacyFlowError, match="got one of a run that is over"):
+    with pytest.raises(PrivacyFlowError, match="this run key belongs to a run that is over"):
         key.mac([b""])
 
 
@@ -386,7 +386,7 @@ def test_too_little_memory_for_blocks_is_said_without_the_number_of_rows(world, 
         raise MemoryError("(1234, 2)")
 
     monkeypatch.setattr(TableContract, "to_block", failing)
-    with pytest.raises(RunnerError, match="must fit into memory") as refused:
+    with pytest.raises(RunnerError, match="fit into memory") as refused:
         in_memory(world)
     assert "1234" not in str(refused.value)
     assert refused.value.__context__ is None

@@ -146,7 +146,7 @@ def test_every_job_leaves_nothing(tmp_path):
     parts = {"stream", "sweep", "upload", "aggregate", "unmask"}
     assert {job for job, found in desk.tried.items() if found.code} == parts
     for job, found in desk.tried.items():
-        assert ("--dry_run must be left out for" if job in parts else "dry run: ") in found.lines[-1], found.err
+        assert ("--dry_run doesn't work for" if job in parts else "dry run: ") in found.lines[-1], found.err
 
 
 def test_jobs_of_several_parts_are_refused(desk, left):
@@ -156,11 +156,11 @@ def test_jobs_of_several_parts_are_refused(desk, left):
     del settings["privacy"]["epsilon"]
     settings["sweep"] = {"methods": {"rows": {"algorithm": "feddp_kmeans"}}, "epsilons": [2.0], "seeds": 1}
     found = left("sweep", settings, DRY)
-    assert (found.code, "--dry_run must be left out for sweep" in found.lines[-1]) == (2, True), found.err
+    assert (found.code, "--dry_run doesn't work for sweep" in found.lines[-1]) == (2, True), found.err
 
 
 def test_in_a_program_the_flag_is_refused(desk):
-    with pytest.raises(ConfigError, match="--dry_run is for commands such as `dapple fit`"):
+    with pytest.raises(ConfigError, match="--dry_run works only in commands such as `dapple fit`"):
         api.fit(validated(FITS["record"](desk)), options.beam_options([DRY]))
 
 

@@ -79,8 +79,8 @@ def stopped(tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"config": ToyConfig(rounds=5, scale=2)}, "the config must be that of the interrupted run"),
-        ({"fingerprint": "other"}, "the input must be that of the interrupted run"),
+        ({"config": ToyConfig(rounds=5, scale=2)}, "the config has changed"),
+        ({"fingerprint": "other"}, "the input has changed"),
     ],
 )
 def test_a_changed_run_is_refused(stopped, change, what):
@@ -104,7 +104,7 @@ def changed(path, content):
 
 def test_another_key_is_refused(stopped):
     with changed(pathlib.Path(f"{stopped}.partial-r/run.key"), KEY) as path:
-        with pytest.raises(ConfigError, match="the noise key must be that of the interrupted run"):
+        with pytest.raises(ConfigError, match="the noise key has changed"):
             toy_rounds.run(CONFIG, stopped, "r")
         path.unlink()
         with pytest.raises(ConfigError, match="key_uri must be a readable file"):
@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_is_refused_and_stays(stopped):
 def test_two_processes_do_not_share_a_run(stopped):
     with (
         round_driver.resumable(RunFolder(stopped, "r")),
-        pytest.raises(ConfigError, match="--run_id must be of a run that is not under way"),
+        pytest.raises(ConfigError, match="is still under way"),
     ):
         toy_rounds.run(CONFIG, stopped, "r")
 

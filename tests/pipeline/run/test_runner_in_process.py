@@ -350,7 +350,7 @@ def test_too_many_rows_are_refused_without_a_count_or_a_charge(tmp_path, small, 
     refused = run(tmp_path / "job", charged(tmp_path / "job", small), ENGINE)
     assert refused.code == 2
     assert refused.lines[-1] == (
-        "dapple: data.path has more than 399 rows, the most for --runner=InProcess; leave the flag out."
+        "dapple: data.path has more than 399 rows, the limit of --runner=InProcess; leave the flag out."
     )
     assert [kind for kind, _ in entries(tmp_path / "job")][-1] == "void"
 
@@ -359,7 +359,7 @@ def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_p
     monkeypatch.setattr(local_rows.machine, "has_room", lambda n_bytes: n_bytes < N_ROWS)
     monkeypatch.setattr(local_rows, "read_blocks", lambda *_: pytest.fail("rows were read"))
     refused = run(tmp_path / "job", small, ENGINE)
-    assert (refused.code, "must fit into memory" in refused.lines[-1]) == (1, True), refused.err
+    assert (refused.code, "fit into memory" in refused.lines[-1]) == (1, True), refused.err
 
 
 @pytest.mark.parametrize("rows", [[], [np.nan]], ids=["none", "invalid"])
@@ -388,7 +388,7 @@ def test_a_second_run_into_the_folder_is_refused(tmp_path, small, monkeypatch):
     monkeypatch.setattr(fit_rounds, "write_model", meanwhile)
     assert run(tmp_path / "job", small, ENGINE).code == 0
     assert said[0].code == 2
-    assert "--output must be of one run at a time" in said[0].lines[-1]
+    assert "--output must be used by one run at a time" in said[0].lines[-1]
 
 
 def test_a_file_that_changes_between_rounds_is_not_read_again(tmp_path, small, key, monkeypatch):
@@ -418,7 +418,7 @@ def test_a_file_that_changes_after_the_listing_is_refused(tmp_path, small, monke
 
     monkeypatch.setattr(local_rows, "list_shards", replacing)
     refused = run(tmp_path / "job", small, ENGINE)
-    assert (refused.code, "must stay as it was when the job listed its files" in refused.lines[-1]) == (2, True)
+    assert (refused.code, "was changed after the job listed it" in refused.lines[-1]) == (2, True)
 
 
 def test_rounds_that_are_not_audited_never_see_rows(tmp_path, small, monkeypatch):

@@ -59,7 +59,7 @@ class _Old:
 def test_a_store_that_ignores_conditions_is_refused_before_the_charge(place, store):
     with mock.patch.object(store, "_app", _Old(store._app)):
         outcome = place.fit(OUT)
-    assert (outcome.code, "makes an object only where there is none" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "overwrites an object that another run has created" in outcome.err) == (2, True), outcome.err
     assert object_store.names() == []
     assert _kinds(place) == []
 
@@ -103,7 +103,7 @@ def test_a_run_whose_claim_was_removed_publishes_nothing(place):
 
     with mock.patch.object(RunFolder, "seal", seal):
         outcome = place.fit(OUT)
-    assert (outcome.code, "the claim s3://lake/out.claim must stay" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "The claim s3://lake/out.claim was removed" in outcome.err) == (2, True), outcome.err
     assert object_store.names("out/") == []
     assert _kinds(place) == ["reserve", "start"]
 
@@ -113,7 +113,7 @@ def test_claims_of_other_places_do_not_meet(store):
     for place in (f"{ROOT}/a", f"{ROOT}/b/", f"{ROOT}/"):
         folder = RunFolder(place, "r")
         with folder.claimed():
-            with pytest.raises(ConfigError, match="must be of one run at a time"):
+            with pytest.raises(ConfigError, match="must be used by one run at a time"):
                 RunFolder(place.rstrip("/") + "/", "s").claimed().__enter__()
             assert len(object_store.names()) == 1
         folder.release()
@@ -123,7 +123,7 @@ def test_claims_of_other_places_do_not_meet(store):
 def test_an_exchange_and_a_folder_of_messages_are_of_one_job(store):
     beam_options([])
     with alone_at(f"{ROOT}/exchange", "r", "--exchange", "there"):
-        with pytest.raises(ConfigError, match="--exchange must be of one run at a time, got there"):
+        with pytest.raises(ConfigError, match="--exchange must be used by one run at a time, got there"):
             alone_at(f"{ROOT}/exchange", "s", "--exchange", "there").__enter__()
         assert object_store.names() == ["exchange/job.claim"]
     assert object_store.names() == []

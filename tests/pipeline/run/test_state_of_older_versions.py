@@ -127,7 +127,7 @@ def test_a_ledger_goes_on(state):
     job = json.loads((state / "charged.yaml").read_text())
     (state / "large.yaml").write_text(json.dumps(job | {"privacy": job["privacy"] | {"epsilon": 6.9}}))
     large = fit("large.yaml", "large")
-    assert (large.code, "the budget of census must cover the run" in large.err) == (3, True)
+    assert (large.code, "the budget of census is too small" in large.err) == (3, True)
     summary(fit("charged.yaml", "fourth"))
 
 

@@ -18,7 +18,7 @@ TELLTALE = 31.41592653
 NAMES = ["a", "b", "c", "d"]
 PROGRESS = re.compile(
     r"dapple: (run \S+: algorithm \w+, (reading public server data and )?calibrating noise|plan: \d+ rounds?, epsilon|"
-    r"bringing the rows of each client together where they are apart$|released \S+/\S+$|this job uses \d+ thread)"
+    r"grouping rows by client where a client's rows are apart$|released \S+/\S+$|this job uses \d+ thread)"
 )
 
 
@@ -152,23 +152,21 @@ def test_null_client(desk):
 def test_files_without_rows(desk):
     empty = lake.table_of(private_points()).slice(0, 0)
     lake.write_files(desk.data, [empty, empty])
-    assert desk.refused(desk.job()).startswith("data must have at least one row, got files without rows;")
+    assert desk.refused(desk.job()).startswith("The files have no rows;")
 
 
 def test_no_file(desk):
     desk.data.mkdir()
     (desk.data / "_SUCCESS").touch()
     (desk.data / "notes.txt").write_text("no data")
-    expected = f"data.path must match at least one Parquet or CSV file, got {desk.data}; check path and partitions."
+    expected = f"No Parquet or CSV file found at {desk.data} (data.path); check path and partitions."
     assert desk.sentence(desk.run(desk.job()), 66) == expected
 
 
 def test_no_server_file(desk):
     lake.write_files(desk.data, list_tables())
     os.remove(desk.server)
-    assert desk.refused(desk.job()).startswith(
-        f"server_data.path must match at least one Parquet or CSV file, got {desk.server}"
-    )
+    assert desk.refused(desk.job()).startswith(f"No Parquet or CSV file found at {desk.server} (server_data.path);")
 
 
 def test_another_width_than_the_server_data(desk):
@@ -214,7 +212,7 @@ def test_a_row_group_that_blows_up(desk):
     job |= {"server_data": "none", "clipping": {"norm": 50.0, "center": "none"}, "algorithm": "central_tree"}
     job |= {"tree": {"radius": 50.0}}
     assert path.stat().st_size < 2_000_000
-    assert desk.refused(job).startswith(f"{path}, row group 0 must decode to at most 2 GiB or 100 times its size")
+    assert desk.refused(job).startswith(f"{path}, row group 0 unpacks to more than 2 GiB and 100 times its size")
 
 
 def test_broken_pages(desk):
@@ -285,10 +283,10 @@ def test_output_that_holds_something(desk, folder):
 
 
 FLAGS = [
-    (["--runer=FnApiRunner"], "--runer must be a flag of Dapple or Beam, got an unknown one; did you mean --runner"),
+    (["--runer=FnApiRunner"], "--runer is not a flag of Dapple or Beam; did you mean --runner"),
     (
         ["--outputs", "elsewhere"],
-        "--outputs must be a flag of Dapple or Beam, got an unknown one; did you mean --output",
+        "--outputs is not a flag of Dapple or Beam; did you mean --output",
     ),
     (["--run_id", "../escape"], "run_id must be letters, digits, '-', '_' and '.', got '../escape';"),
 ]
@@ -316,7 +314,7 @@ def test_words(desk, words, start):
 @pytest.mark.parametrize(
     ("content", "mode", "rule"),
     [
-        (lake.KEY, 0o640, "be a file of mode 0600, got one that others may read; chmod 600 {uri}."),
+        (lake.KEY, 0o640, "be a file of mode 0600, but others can read it; run chmod 600 {uri}."),
         (lake.KEY[:-1], 0o600, "hold exactly 32 bytes, got 31; write a new random key."),
     ],
     ids=["readable", "short"],

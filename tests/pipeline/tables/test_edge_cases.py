@@ -166,7 +166,7 @@ def test_partitions(plain, tmp_path):
 def test_a_partition_that_is_not_there(plain, tmp_path):
     lake.write_lake(tmp_path / "hive" / "dt=2026-11-20", plain.points)
     settings = lake.job(str(tmp_path / "hive"), plain.place.server, data__partitions={"dt": "2026-11-21"})
-    with pytest.raises(InputError, match=r"data\.path must match at least one Parquet or CSV file, got .*hive; check"):
+    with pytest.raises(InputError, match=r"No Parquet or CSV file found at .*hive \(data\.path\); check"):
         lake.run_fit(settings, tmp_path / "run")
 
 

@@ -187,7 +187,7 @@ def test_server_files_of_several_types_are_one_table(census, tmp_path):
             [{"sex": ["a", "b"]}, {"sex": [1]}],
             "one_hot",
             InputError,
-            "server_data must have columns of one type in all",
+            "a column of server_data has different types",
         ),
         (
             [{"sex": ["a", "b", None]}],

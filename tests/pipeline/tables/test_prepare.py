@@ -171,10 +171,10 @@ def test_released_bytes_do_not_depend_on_the_layout(tmp_path, rows, caplog, grou
     assert run_fit(tmp_path, mixed, name="mixed-fit") == expected
     assert len(grouped) == 1
     # Whether rows were brought together is private: the log says the same of both.
-    assert caplog.text.count("bringing the rows of each client together where they are apart") == 2
+    assert caplog.text.count("grouping rows by client where a client's rows are apart") == 2
     caplog.clear()
     assert run_fit(tmp_path, str(run_prepare(tmp_path, mixed)), name="prepared-fit") == expected
-    assert "bringing" not in caplog.text
+    assert "rows are apart" not in caplog.text
     order = np.random.default_rng(1).permutation(N_ROWS)
     shuffled = write_lake(tmp_path / "shuffled", points[order], clients[order], n_files=7, row_group_size=11)
     assert run_fit(tmp_path, shuffled, name="shuffled-fit") == expected
@@ -270,7 +270,7 @@ def test_integers_of_different_width_are_the_same_client(tmp_path, rows):
 def test_ids_of_two_kinds_are_refused(tmp_path, rows, job):
     points, clients = rows
     tables = [lake.table_of(points[:50], clients[:50]), lake.table_of(points[50:], clients[50:].astype(str))]
-    with pytest.raises(InputError, match="column 'client_id' must hold one kind of client ids in all files, got int"):
+    with pytest.raises(InputError, match="column 'client_id' must hold one type of client ids in all files, got int"):
         job(tmp_path, lake.write_files(tmp_path / "lake", tables))
 
 
@@ -433,14 +433,14 @@ def test_the_sample_depends_on_the_key_and_not_on_the_order(tmp_path, rows, unit
 def test_a_bounded_folder_asks_for_its_bound(tmp_path, rows, caplog):
     points, clients = rows
     folder = str(run_prepare(tmp_path, write_lake(tmp_path / "lake", points, clients), max_rows_per_client=10))
-    with pytest.raises(ConfigError, match=r"data.max_rows_per_client must be given for a folder prepared with 10"):
+    with pytest.raises(ConfigError, match=r"data.path was prepared with 10; set data.max_rows_per_client"):
         run_fit(tmp_path, folder, name="unbounded", unit="record")
     caplog.set_level(logging.INFO, logger="dapple_dp")
     bound = {"unit": "record", "data__client_id": "client_id"}
     run_fit(tmp_path, folder, name="same", data__max_rows_per_client=10, **bound)
-    assert "bringing" not in caplog.text
+    assert "rows are apart" not in caplog.text
     run_fit(tmp_path, folder, name="tighter", data__max_rows_per_client=4, **bound)
-    assert "bringing the rows of each client together" in caplog.text
+    assert "rows are apart" in caplog.text
 
 
 @pytest.mark.parametrize("engine", [[], ["--runner=InProcess"]])

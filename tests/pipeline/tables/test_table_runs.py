@@ -150,7 +150,7 @@ def test_a_refused_table_leaves_nothing_behind(place):
     job = place.job(table, table={"format": "delta", "version": 5})
     outcome = lake.run_job(job, place.folder)
     assert (outcome.code, outcome.out) == (2, "")
-    expected = f"data.table.version must be a version that {table} still has, got 5; choose another"
+    expected = f"{table} has no version 5 (data.table.version); choose another"
     assert outcome.lines[-1].startswith(f"dapple: {expected}")
     assert not (place.folder / "out").exists()
 

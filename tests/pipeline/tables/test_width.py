@@ -48,5 +48,5 @@ def test_a_list_that_would_fill_the_memory_is_refused_whatever_the_width(tmp_pat
     bomb = pa.table({"x": pa.array([[0.0] * 4, [0.0] * 10**6], pa.list_(pa.float64()))})
     path = lake.write_files(tmp_path / "bomb", [bomb])
     settings = job(path, str(tmp_path / "key"), data__width=4, data__on_invalid_rows="drop")
-    with pytest.raises(InputError, match=r"must decode to at most 2 GiB or 100 times its size on disk"):
+    with pytest.raises(InputError, match=r"unpacks to more than 2 GiB and 100 times its size on disk"):
         list_row_groups(lake.planned(settings))

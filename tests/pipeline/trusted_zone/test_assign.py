@@ -151,7 +151,7 @@ def test_ids_may_be_dictionaries_or_partition_folders(desk, tmp_path):
         ),
         (
             {"data": {"path": "lake", "features": "y"}},
-            r"data.features must be the 4 features of .*, got 'y\[0\]' where",
+            r"data.features must be the 4 features of .*, got 'y\[0\]' in place of",
         ),
         (
             {"data": {"path": "lake", "features": ["a"]}},

@@ -259,9 +259,9 @@ def private_tables(value=None, **columns):
         (
             private_tables(y=pa.nulls(40, pa.string())),
             {"label": "y"},
-            "evaluate.label must name a column with a value in some row, got nulls only",
+            "evaluate.label names a column that is null in all rows",
         ),
-        ([lake.table_of(np.zeros((0, 4)))], {}, "data must have at least one valid row, got none; check data.path"),
+        ([lake.table_of(np.zeros((0, 4)))], {}, "The data have no valid row; check data.path"),
         (
             [lake.table_of(np.full((5, 3), TELLTALE))],
             {},
@@ -271,7 +271,7 @@ def private_tables(value=None, **columns):
         (
             private_tables(),
             {"reference": "{lake}/part-00.parquet"},
-            "evaluate.reference must hold finite centers of one",
+            "evaluate.reference must have a list column",
         ),
     ],
 )
@@ -290,7 +290,7 @@ def test_all_rows_dropped(desk, tmp_path):
     settings = desk.settings(lake.write_lake(tmp_path / "lake", np.full((5, 4), np.nan)))
     settings["data"]["on_invalid_rows"] = "drop"
     refused = run_model_job("evaluate", settings, tmp_path)
-    assert refused.lines[-1].startswith("dapple: data must have at least one valid row, got none; check data.path")
+    assert refused.lines[-1].startswith("dapple: The data have no valid row; check data.path")
 
 
 def test_a_reference_may_be_a_file_of_lists(desk, tmp_path):

@@ -16,7 +16,7 @@ from tests.scenes.models import run_model_job, write_model
 pytestmark = pytest.mark.slow
 
 N_ROWS = 900
-GROUPS = "bringing the rows of each client together where they are apart"
+GROUPS = "grouping rows by client where a client's rows are apart"
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 
 
@@ -169,7 +169,7 @@ def test_a_privacy_section_is_refused(desk, tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "changes", "sentence"),
     [
-        ("k_fed", {"n_clusters": 1000}, "n_clusters must be at most the number of centers that clients find, got 1000"),
+        ("k_fed", {"n_clusters": 1000}, "n_clusters must be at most the number of centers from clients, got 1000"),
         ("optimal", {"n_clusters": 1000}, "n_clusters must be at most the number of rows, got 1000"),
     ],
 )

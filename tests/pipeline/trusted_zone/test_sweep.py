@@ -165,7 +165,7 @@ def test_a_sweep_that_did_nothing_leaves_nothing(desk, tmp_path):
     job = desk.settings(ONE) | {"server_data": {"path": str(tmp_path / "none")}}
     refused = sweeps.run(job, tmp_path)
     assert refused.code == 2
-    assert "server_data.path must match at least one Parquet or CSV file" in refused.lines[-1]
+    assert "(server_data.path); check path and partitions" in refused.lines[-1]
     assert not (tmp_path / "out").exists()
 
 
@@ -216,7 +216,7 @@ def test_a_complete_sweep_is_not_run_again(small):
     folder, job, _ = small
     refused = sweeps.run(job, folder)
     assert refused.code == 2
-    assert refused.lines[-1].startswith("dapple: --output must be of a sweep that is not complete, got ")
+    assert refused.lines[-1].startswith("dapple: the sweep in ")
 
 
 def test_another_sweep_is_refused(small):
@@ -260,7 +260,9 @@ def test_server_data_of_another_width_are_refused(desk, tmp_path):
     methods = ONE | {"wide": ONE["rows"] | {"server_data": {"path": wide}}}
     refused = sweeps.run(desk.settings(methods), tmp_path)
     assert refused.code == 2
-    assert refused.lines[-1].startswith("dapple: server_data must be as wide in all methods of a sweep")
+    assert refused.lines[-1].startswith(
+        "dapple: server_data must have one width and give the same encodings in all methods"
+    )
 
 
 def test_encodings_must_be_learned_from_the_same_rows(tmp_path):
@@ -272,7 +274,7 @@ def test_encodings_must_be_learned_from_the_same_rows(tmp_path):
     job = sweeps.settings(str(tmp_path / "lake"), str(tmp_path / "one"), methods)
     job["data"] = {"path": str(tmp_path / "lake"), "features": names}
     job["encode"] = {"a": {"kind": "standardize", "from": "server"}}
-    assert "and teach encodings the same" in sweeps.run(job, tmp_path).lines[-1]
+    assert "give the same encodings" in sweeps.run(job, tmp_path).lines[-1]
     job["sweep"]["methods"]["two"] = plain
     outcome = sweeps.run(job, tmp_path)
     assert outcome.code == 0, outcome.err

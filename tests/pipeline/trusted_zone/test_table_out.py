@@ -146,7 +146,7 @@ def test_a_folder_without_such_rows_is_refused(tmp_path, manifest, got):
 
 def test_missing_tables_and_libraries_are_reported(tmp_path, monkeypatch):
     run = finished(tmp_path / "fit", "night-1")
-    with pytest.raises(ConfigError, match="path must be without '%'"):
+    with pytest.raises(ConfigError, match="path must not contain '%'"):
         write_delta(run, str(tmp_path / "a%20b"))
     for module, call in (("deltalake", write_delta), ("pyiceberg.expressions", write_iceberg)):
         monkeypatch.setitem(sys.modules, module, None)

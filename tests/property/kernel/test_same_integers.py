@@ -257,7 +257,7 @@ def test_a_row_beyond_its_bound_is_refused_wherever_it_lies(place, row, monkeypa
             lambda: clients.relative_sums(block, known, around, 1),
             lambda: clients.means_of_means(block, known, Assigner(around.centers), 1.0, 1.0),
         ):
-            with pytest.raises(LatticeOverflowError, match="kept between rounds"):
+            with pytest.raises(LatticeOverflowError, match="kept from an earlier round"):
                 statistic()
 
 

@@ -129,6 +129,6 @@ def test_waiting_ends_for_a_broker_that_answers_with_errors_only(monkeypatch):
 
     monkeypatch.setattr(consume, "ANSWER_SECONDS", 0.05)
     client = consume.TopicClient("127.0.0.1:9", "visits", "")
-    with pytest.raises(InputError, match="must answer for the topic visits"):
+    with pytest.raises(InputError, match="for the topic visits"):
         list(consume._until(types.SimpleNamespace(poll=poll), client, 5))
     assert len(asked) > 1

@@ -127,7 +127,7 @@ def test_training_learns():
 
 
 def test_hidden_units_start_apart():
-    with pytest.raises(ValueError, match="stream must be given for a hidden layer, got None"):
+    with pytest.raises(ValueError, match="a model with a hidden layer needs stream"):
         model_of(MLP).start(None)
     start = model_of(MLP).start(_stream())
     assert len(set(start[:15].tolist())) == 15

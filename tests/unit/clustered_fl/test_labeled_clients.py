@@ -55,7 +55,7 @@ def test_the_digest_is_of_rows_and_not_of_files():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"kind": "integers"}, "column 'who' must hold one kind of client ids"),
+        ({"kind": "integers"}, "column 'who' must hold one type of client ids"),
         ({"n_features": 2}, r"must have width 1 as in one\.parquet, row group 0, got 2"),
     ],
 )

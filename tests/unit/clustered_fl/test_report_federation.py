@@ -49,7 +49,7 @@ def test_clusters_and_guarantee_are_shown():
 
 def test_clusters_that_were_not_found_are_a_warning():
     page = report_federation.render(view(models=np.zeros((1, 18)), assignments=np.zeros(6, dtype=np.int64))).html
-    assert "no clusters that stand out of the noise" in page
+    assert "No clusters stood out from the noise" in page
 
 
 def test_accuracy_is_that_of_the_rows_of_a_group():

@@ -125,10 +125,10 @@ def test_replace_one_needs_distributions():
     ("changes", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0, got 0.0"),
-        ({"delta": 1e-3}, "delta must be positive and below 1 / 1000, .* got 0.001"),
+        ({"delta": 1e-3}, "delta must be above 0 and below 1 / 1000, .* got 0.001"),
         ({"first_round_noise_ratio": 1e5}, "noise multipliers must be at most 8192, got"),
         ({"select_share": 0.0}, "select_share and choice_share must be > 0, got 1.0, 0.0 and 0.05"),
-        ({"select_share": 0.9}, "epsilon must leave some for training beside the selections, got 5"),
+        ({"select_share": 0.9}, "epsilon is 5, which is too little for training"),
     ],
 )
 def test_bad_budgets(changes, message):

@@ -194,8 +194,8 @@ def test_a_missing_library_of_a_store_is_named(capsys, folder, monkeypatch, plac
     assert (code, out) == (2, "")
     own = " 'obstore<0.13,>=0.12'" if extra == "aws" else ""
     assert said == (
-        f"dapple: data.path must be on a file system that is installed, got {place.partition('b/')[0]} without its "
-        f"library; run pip install 'apache-beam[{'hadoop' if extra == 'hdfs' else extra}]<2.78,>=2.76.0'{own}.\n"
+        f"dapple: data.path needs the library for {place.partition('b/')[0]}, which is not "
+        f"installed; run pip install 'apache-beam[{'hadoop' if extra == 'hdfs' else extra}]<2.78,>=2.76.0'{own}.\n"
     )
 
 

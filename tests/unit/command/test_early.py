@@ -26,13 +26,13 @@ def refusal(capsys, *words):
     [
         (
             ["--epsilon", "3"],
-            "--epsilon must be a setting of the job file, got a flag; write it there as privacy.epsil",
+            "--epsilon is a setting of the job file, not a flag; write it there as privacy.epsil",
         ),
-        (["--epsilon=3"], "--epsilon must be a setting"),
+        (["--epsilon=3"], "--epsilon is a setting"),
         (["--privacy.epsilon", "3"], "write it there as privacy.epsilon."),
         (
             ["--n-clusters", "3"],
-            "--n-clusters must be a setting of the job file, got a flag; write it there as n_clust",
+            "--n-clusters is a setting of the job file, not a flag; write it there as n_clust",
         ),
         (["--runner=FlinkRunner", "--features", "a"], "write it there as data.features."),
         (["--steps", "3"], "write it there as dp_lloyd.steps or lloyd.steps"),
@@ -46,7 +46,7 @@ def test_the_refusal_of_a_setting_given_as_a_flag_names_its_place(capsys, rest, 
 
 def test_plan_names_the_place_of_a_setting_and_takes_its_own_flags(capsys):
     for flag in ("--epsilon", "--n_clusters", "--domain"):
-        assert f"{flag} must be a setting of the job file" in refusal(capsys, "plan", "--config", "job.yaml", flag, "3")
+        assert f"{flag} is a setting of the job file" in refusal(capsys, "plan", "--config", "job.yaml", flag, "3")
     own = [flag for each in planning.TOOLS["plan"].params for flag in each.opts]
     assert {"--epsilons", "--width", "--rows"} <= set(own)
     for flag in own:

@@ -33,13 +33,13 @@ def test_flags_are_taken_from_among_the_others(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--metrics"], "--metrics must be one of the values"),
-        (["--metrics", "--lineage"], "--metrics must be one of the values"),
-        (["--metrics=s3://bucket/m.prom"], "--metrics must be a file in a folder of a local disk"),
-        (["--metrics=/no/such/folder/m.prom"], "--metrics must be a file in a folder of a local disk"),
-        (["--lineage=ftp://host/x"], "--lineage must be a file, or a URL"),
-        (["--lineage=https://me:hidden@host/x"], "--lineage must be a file, or a URL"),
-        (["--export_private_metrics"], "--export_private_metrics must come with"),
+        (["--metrics"], "--metrics needs a value"),
+        (["--metrics", "--lineage"], "--metrics needs a value"),
+        (["--metrics=s3://bucket/m.prom"], "--metrics must be in an existing folder on a local disk"),
+        (["--metrics=/no/such/folder/m.prom"], "--metrics must be in an existing folder on a local disk"),
+        (["--lineage=ftp://host/x"], "--lineage must be a file, or an http"),
+        (["--lineage=https://me:hidden@host/x"], "--lineage must be a file, or an http"),
+        (["--export_private_metrics"], "--export_private_metrics needs"),
     ],
 )
 def test_other_places_are_refused(words, said):
@@ -53,7 +53,7 @@ def test_other_places_are_refused(words, said):
 def test_no_foreign_file_is_overwritten(tmp_path, flag, content):
     """A slip of the shell's completion would cost a job, or a table of private rows."""
     (tmp_path / "mine").write_bytes(content)
-    with pytest.raises(ConfigError, match=f"{flag} must be a new file or one that it has written"):
+    with pytest.raises(ConfigError, match=f"{flag} must be a new file or one that it wrote before"):
         signal_flags(["fit", flag, f"{tmp_path}/mine"])
 
 

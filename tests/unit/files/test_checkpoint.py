@@ -76,7 +76,7 @@ def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypat
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(RunBinding)])
 def test_another_run_is_refused(field):
-    with pytest.raises(ConfigError, match="must be that of the interrupted run of this --run_id, got a changed one"):
+    with pytest.raises(ConfigError, match="has changed since then"):
         after(5).check(dataclasses.replace(BINDING, **{field: "other"}))
 
 

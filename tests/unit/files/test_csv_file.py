@@ -44,7 +44,7 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("content", ['a,b\n1,x\n2,"y\n3,z\n', 'a,b\n1,"', 'a,b\n1,"x""\n', 'a,b\n"1,x'])
 def test_a_quotation_mark_that_is_never_closed_swallows_no_rows(content):
-    with pytest.raises(InputError, match="must close every quotation mark, got one that is open at the end"):
+    with pytest.raises(InputError, match="must close every quotation mark, got an open one at the end"):
         rows(content, {"b": pa.string()})
 
 
@@ -158,29 +158,29 @@ def test_blocks_do_not_matter_whatever_a_text_is(monkeypatch, seed):
         (
             f"a,b\n1,2\n{TELLTALE},3\n",
             "column 'a' of rows.csv must hold numbers, got something else in row 2 below the header; correct the row, "
-            'or say in the section csv how numbers are written, such as decimal: "," and null_values: [NA]; '
+            'or set the number format in the section csv, such as decimal: "," and null_values: [NA]; '
             "on_invalid_rows: drop leaves such rows out.",
         ),
         ('a,b\n1,2\n1,"47,11"\n', "column 'b' of rows.csv must hold numbers, got something else in row 2 below the"),
         (
             "a,b\n1,2\n4711.234,5,6\n",
-            "rows.csv must have as many fields in every row as names, 2, got another number in",
+            "rows.csv must have one field per column name (2) in every row, got another number in",
         ),
-        ("a,b\n1,2\n4711.234\n", "got another number in row 2 below the header; correct the row, quote fields with"),
-        ("a,b,a\n1,2,3\n", "rows.csv must have every column once, got 'a' several times; rename the others."),
-        ("", "rows.csv must begin with the names of its columns, got none; write them into the first row."),
-        ("\n\n", "rows.csv must begin with the names of its columns, got none"),
-        (",,\n1,2,3\n", "rows.csv must begin with the names of its columns, got none"),
+        ("a,b\n1,2\n4711.234\n", "got another number in row 2 below the header; correct the row, quote fields that"),
+        ("a,b,a\n1,2,3\n", "rows.csv must have distinct column names, got 'a' several times; rename the others."),
+        ("", "rows.csv must start with a row of column names, got none; add one."),
+        ("\n\n", "rows.csv must start with a row of column names, got none"),
+        (",,\n1,2,3\n", "rows.csv must start with a row of column names, got none"),
         (
             "c-1,47.11\nc-2,48\n",
-            "got a first row with a number or a date; write names into the first row, with a letter",
+            "got a first row with a number or a date; add a first row of names, with a letter",
         ),
         ("Ann,2026-01-05\n", "got a first row with a number or a date"),
         ("Ann,1e5\n", "got a first row with a number or a date"),
         ("Ann;47,11\n", "got a first row with a number or a date"),
         (
             b"a,b\xff\n1,2\n",
-            "rows.csv must be a CSV file in UTF-8, got other bytes; save it so, or say in the section csv which",
+            "rows.csv must be a CSV file in UTF-8, got other bytes; save it in that encoding, or name",
         ),
         ("a,b\n1,2\n".encode("utf-16-le"), "rows.csv must be a CSV file in UTF-8, got other bytes"),
         (b"PAR1\0\0\0\0PAR1", "rows.csv must be a CSV file in UTF-8, got other bytes"),
@@ -193,8 +193,8 @@ def test_a_bad_file_is_one_sentence(content, expected):
 def test_text_of_other_encodings_is_one_sentence():
     found = message("a,t\n1,caf\xe9 4711\n".encode("latin-1"), {"t": pa.string()})
     assert found == (
-        "column 't' of rows.csv must hold text in UTF-8, got something else in row 1 below the header; say in the "
-        "section csv which encoding it is, such as encoding: cp1252."
+        "column 't' of rows.csv must hold text in UTF-8, got something else in row 1 below the header; name the "
+        "encoding in the section csv, such as encoding: cp1252."
     )
 
 
@@ -213,8 +213,9 @@ def test_rows_are_numbered_over_blocks(small_blocks):
 
 
 def test_a_row_without_an_end_does_not_fill_the_memory(small_blocks):
-    assert "rows.csv must have rows of at most 200 bytes, got a longer one; look for a quotation mark" in message(
-        'a,b\n1,"' + "2\n" * 400
+    assert (
+        "rows.csv must have rows of at most 200 bytes, got a longer one; look for an unclosed quotation mark"
+        in message('a,b\n1,"' + "2\n" * 400)
     )
     assert "rows of at most 200 bytes" in message("a,b\n" + "1" * 400 + ",2\n")
 

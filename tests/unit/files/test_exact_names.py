@@ -132,7 +132,7 @@ def test_google_is_asked_to_delete_names(monkeypatch):
     assert deleted == ["gs://b/out[1]/run.key", "gs://b/q?"]
     with pytest.raises(OSError, match="cannot be deleted"):
         STORE.delete("gs://b/kept")
-    with pytest.raises(ValueError, match="by their names"):
+    with pytest.raises(ValueError, match="got a folder"):
         STORE.delete("gs://b/folder/")
 
 

@@ -230,7 +230,7 @@ def test_a_ledger_of_another_number_is_refused_and_its_spending_is_not_forgotten
     for ask in (book.entries, lambda: book.set_limit("census", ledgers.basic_limit(2.0))):
         with pytest.raises(LedgerRefusedError, match=ADVICE) as refused:
             ask()
-    assert "a new file that is lower by all that this one has spent" in str(refused.value)
+    assert "a new ledger with a limit that is lower by all that this one has spent" in str(refused.value)
 
 
 def test_a_party_of_another_number_answers_nothing(tmp_path):

@@ -86,7 +86,7 @@ def test_shortening_needs_sums(compiled):
 def test_other_rows_are_refused(compiled, rows):
     from dapple_dp.schemas.errors import LatticeOverflowError
 
-    with pytest.raises(LatticeOverflowError, match="kept between rounds"):
+    with pytest.raises(LatticeOverflowError, match="kept from an earlier round"):
         compiled.add(Tally.zeros(2, 2), rows)
 
 

@@ -191,7 +191,7 @@ def test_no_more_centers_than_leaves_are_asked_for(depth, most):
 
     assert tree_server.initial_state(job(most), np.zeros((1, 3)), 3).settings.n_leaves == most
     with pytest.raises(
-        ConfigError, match=rf"^n_clusters must be at most {most}, the leaves of a tree of depth {depth}, "
+        ConfigError, match=rf"^n_clusters must be at most {most}, the number of leaves of a tree of depth {depth}, "
     ):
         tree_server.initial_state(job(most + 1), np.zeros((1, 3)), 3)
 
@@ -219,10 +219,10 @@ def test_a_broadcast_leaves_the_releases_behind_and_a_model_waits_for_the_leaves
     state = exact(config(), POINTS[:300])[2]
     assert state.releases
     assert state.broadcast().releases == ()
-    with pytest.raises(ValueError, match="model must be asked for after the round of leaf sums"):
+    with pytest.raises(ValueError, match="the model is unknown until the leaf sums"):
         state.model()
     fresh = tree_server.initial_state(config(), np.zeros((1, 4)), 4)
-    with pytest.raises(ValueError, match="partition must be asked for when the half-spaces are known"):
+    with pytest.raises(ValueError, match="the partition is unknown until the half-spaces"):
         _ = fresh.partition
     assert fresh.settings.means.unit == Rows()
 
@@ -239,7 +239,7 @@ def test_the_ball_lies_about_its_center():
 
 def test_a_center_of_another_width_is_refused():
     job = config(tree__center=[1.0, 2.0, -3.0])
-    with pytest.raises(ConfigError, match=r"tree\.center must have one number for each of the 4 features, got 3; give"):
+    with pytest.raises(ConfigError, match=r"tree\.center must have 4 numbers, one per feature, got 3; list"):
         tree_server.initial_state(job, np.zeros((0, 4)), 4)
 
 

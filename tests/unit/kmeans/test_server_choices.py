@@ -118,7 +118,7 @@ def test_auto_is_refused_where_nothing_can_be_simulated(settings, message):
 
 
 def test_shares_that_are_not_chosen_yet_plan_nothing():
-    with pytest.raises(ValueError, match="shares must be chosen before they are asked for"):
+    with pytest.raises(ValueError, match="the shares are not chosen yet"):
         specs(feddp(**AUTO))
 
 
@@ -163,7 +163,7 @@ def test_the_choice_repeats_itself(two_candidates):
 
 
 def test_no_share_of_an_impossible_epsilon_is_chosen(two_candidates):
-    with pytest.raises(ConfigError, match=r"privacy.epsilon must be such that the noise of some shares fits"):
+    with pytest.raises(ConfigError, match=r"no shares give noise that fits"):
         resolve_settings(feddp(**AUTO | {"privacy__epsilon": 1e-6}), SERVER)
 
 

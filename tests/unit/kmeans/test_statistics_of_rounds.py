@@ -80,7 +80,7 @@ def test_quality_is_capped_and_padded(unit, module, cap):
     found = module.quality(BLOCK, FRAME, ASSIGNER.centers, bound)
     same(quality_round.statistic(BLOCK, given, max_distance=cap), found, [0, 0])
     for missing in ("centers", "assigner"):
-        with pytest.raises(ValueError, match="quality must be asked of a state with centers"):
+        with pytest.raises(ValueError, match="the quality depends on the centers"):
             quality_round.statistic(BLOCK, types.SimpleNamespace(**vars(given) | {missing: None}), max_distance=None)
 
 
@@ -108,7 +108,7 @@ def test_statistics_of_lloyd(unit, module, monkeypatch):
     given.grid = ASSIGNER
     same(lloyd_rounds.grid_statistic(BLOCK, given, size=5), found, [0, 0, 0])
     given.grid = None
-    with pytest.raises(ValueError, match="must be given a state with a grid"):
+    with pytest.raises(ValueError, match="needs a state with a grid"):
         lloyd_rounds.grid_statistic(BLOCK, given, size=5)
 
 

@@ -80,9 +80,9 @@ def test_the_facet_names_the_runs_last_entry_in_the_ledger(run, tmp_path):
 
 def test_a_ledger_without_the_run_is_refused(run, tmp_path):
     ledger = new_ledger(tmp_path, basic_limit(10.0))
-    with pytest.raises(ConfigError, match="ledger must hold an entry of run night-1"):
+    with pytest.raises(ConfigError, match="has no entry of run night-1"):
         lineage_event(str(run), "fit", ledger=ledger.path)
-    with pytest.raises(LedgerRefusedError, match="ledger must be an existing file"):
+    with pytest.raises(LedgerRefusedError, match="no ledger at "):
         lineage_event(str(run), "fit", ledger=str(tmp_path / "absent"))
 
 
@@ -94,7 +94,7 @@ def test_an_output_of_the_trusted_zone_says_that_it_is_not_private(run):
 
 def test_a_changed_statement_is_refused(run):
     (run / "privacy.json").write_text(json.dumps(STATED | {"epsilon": 0.1}))
-    with pytest.raises(ConfigError, match=r"privacy.json in .* must be the file that the job wrote"):
+    with pytest.raises(ConfigError, match=r"privacy.json in .* was changed after the job wrote it"):
         lineage_event(str(run), "fit")
 
 

@@ -118,7 +118,7 @@ def test_a_sum_is_written_once_and_of_those_who_have_shared(place):
     place.exchange.close_keys(INDEX, 2)
     place.send([[Letter(sender, 3, bytes(120)) for sender in range(3)]], Leg.LETTERS)
     place.exchange.close_letters(INDEX, 2)
-    with pytest.raises(ProtocolError, match="messages must be of senders whose letters are listed"):
+    with pytest.raises(ProtocolError, match="a message comes from a sender whose letters are not listed"):
         aggregate._close(masked_sum([*SENDERS, (3).to_bytes(8, "big")]), place.folder, INDEX, True, None)
     assert not place.exchange.is_closed(INDEX)
     aggregate._close(masked_sum(list(SENDERS)), place.folder, INDEX, True, None)

@@ -70,5 +70,5 @@ def test_few_clients_are_all_neighbors():
 
 @pytest.mark.parametrize(("n", "corrupt", "dropout"), [(10, 0.5, 0.5), (10, 0.0, 0.6), (3, 0.0, 0.3)])
 def test_what_cannot_be_kept_is_refused(n, corrupt, dropout):
-    with pytest.raises(ProtocolError, match="corrupt and dropout must leave a threshold between them"):
+    with pytest.raises(ProtocolError, match="corrupt and dropout must leave room for a threshold"):
         parameters(n, corrupt, dropout)

@@ -95,7 +95,7 @@ def test_shares_are_of_the_seed_of_the_message_that_was_shared():
     """A message of other data than were shared cannot be unmasked, rather than share a mask with the first one."""
     party, everyone = Party(5), frozenset(range(5))
     party.statistics[0, 0] += 1
-    with pytest.raises(ProtocolError, match="shares that clients hand out must be those that they were sent"):
+    with pytest.raises(ProtocolError, match="clients handed out other shares than those sent to them"):
         party.total(everyone, party.revealed(everyone))
 
 
@@ -134,10 +134,10 @@ def test_never_both_shares_of_one_client():
     revealed = party.revealed(everyone)
     assert all(each.present for each in revealed)
     for client in party.clients[:5]:
-        with pytest.raises(ProtocolError, match="a round must have one list of who is present, got a second one"):
+        with pytest.raises(ProtocolError, match="a second list of who is present has arrived"):
             client.reveal(party.inbox(client.number), fewer)
     mixed = revealed + Party(6).revealed(fewer)
-    with pytest.raises(ProtocolError, match="shares must be of the seed or of the key of a client, got both"):
+    with pytest.raises(ProtocolError, match="shares must be of a client's seed or of its key, got both"):
         party.total(everyone, mixed)
 
 

@@ -124,7 +124,7 @@ def test_a_client_outside_the_sum_hands_out_nothing(legs):
     (alone,) = legs.shares([present], masked)
     for stranger in (gone, b"", bytes(16), b"\xff" * 17):
         assert legs.shares([stranger, present], masked) == [alone]
-        with pytest.raises(NotYetError, match="--client must be present in the sum"):
+        with pytest.raises(NotYetError, match="--client is not in the sum yet"):
             legs.shares([stranger], masked)
 
 
@@ -144,7 +144,7 @@ def test_a_sender_whose_keys_are_not_listed_sends_nothing(legs):
 
 def test_no_message_is_masked_with_letters_of_others(legs):
     changed = [each._replace(sealed=bytes(len(each.sealed))) if each.sender == 2 else each for each in legs.letters]
-    with pytest.raises(ProtocolError, match="letters that are listed must be those that were sent"):
+    with pytest.raises(ProtocolError, match="the aggregator lists other letters than those that were sent"):
         legs.messages(legs.of(changed))
 
 
@@ -152,7 +152,7 @@ def test_a_message_has_neighbors_enough_to_take_its_mask_away(legs):
     assert legs.listed.roster.threshold == 2
     (messages,) = legs.messages(legs.listed._replace(shared=frozenset({0, 1, 2})))
     assert len(messages.senders) == 3
-    with pytest.raises(ProtocolError, match="at least 2 neighbors of a client must have shared"):
+    with pytest.raises(ProtocolError, match="fewer than 2 neighbors of a client have shared"):
         legs.messages(legs.listed._replace(shared=frozenset({0, 1})))
 
 
@@ -213,7 +213,7 @@ def test_masks_of_a_shared_secret_come_off_the_sum_of_those_present(masking):
     assert not np.equal(messages.values, STATISTICS).any()
     (found,) = step(clients._UnmaskFn, masking, added(messages, [1, 2]))
     np.testing.assert_array_equal(values_of(found), STATISTICS[1:3].sum(axis=0))
-    with pytest.raises(ProtocolError, match="a sum must be of at least 2 messages"):
+    with pytest.raises(ProtocolError, match="the sum must cover at least 2 messages"):
         step(clients._UnmaskFn, masking, added(messages, [1]))
 
 

@@ -31,7 +31,7 @@ def test_a_key_that_holds_something_stays(party):
     before = (folder / "noise.key").read_bytes()
     PartyState.enroll(*party)
     assert (folder / "noise.key").read_bytes() == before
-    with pytest.raises(ConfigError, match="a party must be enrolled once"):
+    with pytest.raises(ConfigError, match="is already enrolled in"):
         PartyState.enroll(*party)
 
 

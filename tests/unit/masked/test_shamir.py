@@ -80,7 +80,7 @@ def test_shares_that_do_not_fit_are_noticed():
     shares = split(raw(b"s" * 32), points, 2, KeyStream(KEY, b"fit"))
     # The last limb of a secret has 16 bits; this moves it by 2 * 2**20.
     shares[0, 0] = (shares[0, 0] + (1 << 20)) % PRIME
-    with pytest.raises(ValueError, match="shares must be of one secret"):
+    with pytest.raises(ValueError, match="some shares are not of the same secret"):
         combine(points[:, :2], shares[:, :2])
 
 

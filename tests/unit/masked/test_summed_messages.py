@@ -36,10 +36,10 @@ def test_messages_are_added_in_the_ring_by_sender():
     ("senders", "threshold", "said"),
     [
         ((b"a", b"b"), 2, None),
-        ((b"a", b"b"), 3, "at least 3 messages"),
-        ((), 1, "at least 1 messages"),
-        ((b"a", b"a"), 1, "got two of the same"),
-        ((b"a", b"b", b"b"), 1, "got two of the same"),
+        ((b"a", b"b"), 3, "fewer than 3 messages"),
+        ((), 1, "fewer than 1 messages"),
+        ((b"a", b"a"), 1, "two messages of one sender"),
+        ((b"a", b"b", b"b"), 1, "two messages of one sender"),
         ((b"a",), 1, None),
     ],
 )

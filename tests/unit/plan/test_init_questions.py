@@ -239,9 +239,9 @@ def test_lists_without_a_width_are_not_complete(tmp_path, algorithm):
 def test_settings_of_csv_are_refused_for_parquet(tmp_path):
     path = written(tmp_path, {"age": AGES}, "rows.parquet")
     refused, _ = init(path, "--decimal", ",")
-    assert (refused.code, "rows.parquet is no CSV file, so leave out --decimal." in refused.err) == (2, True)
+    assert (refused.code, "rows.parquet is not a CSV file; leave out --decimal." in refused.err) == (2, True)
     data = DataConfig(path=str(path), features=["age"], csv={"delimiter": ";"})
-    with pytest.raises(InputError, match=r"data\.csv must be left out where no file is a CSV file"):
+    with pytest.raises(InputError, match=r"data\.csv is set"):
         _ = private_source(SimpleNamespace(data=data)).listed.files
     # Server data may be Parquet beside rows that are CSV: the section is of both.
     rows = ServerFiles.at(str(path), data.csv_form.text).rows({"age": pa.float64()})

@@ -402,14 +402,14 @@ def test_no_home_folder_is_no_error(monkeypatch):
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_epsilon_out_of_range(epsilon):
     with pytest.raises(
-        ConfigError, match=r"^epsilon must be a finite number > 0, got .*; give the total of the run\.$"
+        ConfigError, match=r"^epsilon must be a finite number > 0, got .*; set the total for the run\.$"
     ):
         calibrate(init_specs(TUNED), epsilon)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-13, 1.0, math.nan])
 def test_delta_out_of_range(delta):
-    with pytest.raises(ConfigError, match=r"^delta must be at least 1e-12 and less than 1, got .*; give "):
+    with pytest.raises(ConfigError, match=r"^delta must be at least 1e-12 and less than 1, got .*; use "):
         calibrate(init_specs(TUNED), 1.0, delta)
 
 

@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 def test_a_key_that_others_may_touch_is_refused(uri, mode):
     key_files.create_key(uri)
     os.chmod(uri, mode)
-    with pytest.raises(ConfigError, match=r"mode 0600, got one that others may read; chmod 600"):
+    with pytest.raises(ConfigError, match=r"mode 0600, but others can read it; run chmod 600"):
         key_files.read_key(uri)
 
 

@@ -138,7 +138,7 @@ def test_a_release_below_the_least_noise_is_refused_however_it_is_split():
 
 
 def test_laplace_noise_is_not_split():
-    with pytest.raises(ConfigError, match="must have Gaussian noise in every release"):
+    with pytest.raises(ConfigError, match="needs Gaussian noise in every release"):
         noise_shares.check_divisible((round_of(mechanism=Mechanism.DISCRETE_LAPLACE),))
 
 

@@ -69,7 +69,7 @@ def test_no_block_is_a_sum_of_zeros():
 def test_a_key_draws_in_one_run():
     key = RunKey(KEY)
     loop.run(State(), rounds_of(), [1], key)
-    with pytest.raises(PrivacyFlowError, match="must draw in one run, got one that has drawn"):
+    with pytest.raises(PrivacyFlowError, match="this run key has already drawn noise"):
         loop.run(State(), rounds_of(), [1], key)
 
 
@@ -77,14 +77,14 @@ def test_a_key_does_not_draw_after_a_failure():
     key = RunKey(KEY)
     with pytest.raises(TypeError):
         loop.run(State(), rounds_of(), [None], key)
-    with pytest.raises(PrivacyFlowError, match="got one that has drawn"):
+    with pytest.raises(PrivacyFlowError, match="this run key has already drawn noise"):
         loop.run(State(), rounds_of(), [1], key)
 
 
 def test_what_draws_ends_with_its_run():
     with RunKey(KEY).once() as draw:
         pass
-    with pytest.raises(PrivacyFlowError, match="got one of a run that is over"):
+    with pytest.raises(PrivacyFlowError, match="this run key belongs to a run that is over"):
         draw(rounds_of()[0].plan, np.zeros(10, dtype=np.int64))
 
 
@@ -97,7 +97,7 @@ def test_a_key_stays_in_its_process(take):
 
 def test_rounds_that_read_files_by_their_windows_are_refused():
     key = RunKey(KEY)
-    with pytest.raises(PrivacyFlowError, match=r"must read all rows alike, got test/0; run the job with Beam"):
+    with pytest.raises(PrivacyFlowError, match=r"must all read the same rows, got test/0; run the job with Beam"):
         loop.run(State(), rounds_of(at=lambda state, path: state), [1], key)
     loop.run(State(), rounds_of(), [1], key)
 
@@ -179,7 +179,7 @@ def test_a_failing_draw_leaves_no_sum_behind():
 
 
 def test_too_little_memory_is_told_without_numbers():
-    with pytest.raises(RunnerError, match=r"^the rows of a run must fit into memory, got too little of it") as caught:
+    with pytest.raises(RunnerError, match=r"^The rows of the run don't fit into memory") as caught:
         loop.run(State(), rounds_of(statistic=failing(MemoryError("(1234, 2)"))), [1, 2], RunKey(KEY))
     assert caught.value.__context__ is None
     assert arrays_behind(caught.value) == []

@@ -198,7 +198,7 @@ def test_rows_are_not_copied_to_a_disk_without_room(tmp_path, monkeypatch):
     resources.check_room(listed, str(tmp_path))
     resources.check_room(None, str(tmp_path))
     monkeypatch.setattr(machine, "free_disk", lambda _, left: 399)
-    with pytest.raises(RunnerError, match="the disk of --output must have room for a copy") as caught:
+    with pytest.raises(RunnerError, match="The disk of --output is too small for a copy") as caught:
         resources.check_room(listed, str(tmp_path))
     assert "399" not in str(caught.value)
     resources.check_room(listed, "s3://bucket/out")

@@ -113,7 +113,7 @@ def test_a_file_that_was_cut_is_noticed():
     cache = in_file()
     fill(cache)
     os.ftruncate(cache._file.fileno(), 20)
-    with pytest.raises(OSError, match="ended too early"):
+    with pytest.raises(OSError, match="is too short"):
         kept(cache)
 
 

@@ -182,7 +182,7 @@ def test_a_command_that_is_to_stop_gives_no_part_of_a_sum(world, run, compiled, 
 
     monkeypatch.setattr(shard_sums, "read_blocks", stopped)
     known = reader(fit, fit.rounds[0], fit.initial, WorkerLimits(run=run, cores=cores))
-    with pytest.raises(RunnerError, match="is to stop"):
+    with pytest.raises(RunnerError, match="was interrupted"):
         sum_shards(known, world.shards[1:])
 
 
@@ -219,7 +219,11 @@ def test_what_makes_other_rows_is_another_key(world, run, monkeypatch, change):
         "contract": (dataclasses.replace(known, identity=b"other"), shard),
         "run": (dataclasses.replace(known, limits=dataclasses.replace(limits, run="other")), shard),
     }[change]
-    with pytest.raises(InputError, match="must stay as it was") if change == "seal" else contextlib.nullcontext():
+    with (
+        pytest.raises(InputError, match="was changed after the job listed it")
+        if change == "seal"
+        else contextlib.nullcontext()
+    ):
         sum_shards(changed, [part])
     assert len(seen) == 1
 
@@ -231,7 +235,7 @@ def test_a_file_that_is_replaced_before_it_was_kept_is_refused(world, run, compi
     shard = ShardRef(file, 0, N_ROWS, 1, 0, file, seal_of(file).text)
     fit, limits = world.planned("record"), WorkerLimits(run=run, cores=cores, cache_bytes=1 << 20)
     lake.write_lake(tmp_path / "lake", 2.0 * world.points)
-    with pytest.raises(InputError, match="must stay as it was"):
+    with pytest.raises(InputError, match="was changed after the job listed it"):
         sum_shards(reader(fit, fit.rounds[0], fit.initial, limits), [*world.shards, shard])
 
 
@@ -294,7 +298,7 @@ def test_integers_pass_a_frame_as_they_are(frame):
 )
 def test_rows_that_no_frame_made_are_refused(points, bits):
     """Bytes that changed in a file must not move a sum farther than its sensitivity."""
-    with pytest.raises(LatticeOverflowError, match="must be those that were quantized"):
+    with pytest.raises(LatticeOverflowError, match="don't fit this round"):
         QuantizedFrame.of(frames()[0], 20).quantize(points, bits)
 
 

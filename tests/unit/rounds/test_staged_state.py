@@ -106,7 +106,7 @@ def test_another_file_is_refused(places, tmp_path, monkeypatch, content):
     with staged_state(fit.initial, str(tmp_path)) as (light, staged):
         raw = module.arrays_to_bytes({"server": np.zeros((3, 4))}) if content is None else content
         pathlib.Path(staged.path).write_bytes(raw)
-        with pytest.raises(InputError, match="must stay as the launcher wrote them"):
+        with pytest.raises(InputError, match="must not change"):
             restore(light, staged)
 
 

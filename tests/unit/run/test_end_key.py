@@ -48,7 +48,7 @@ def test_a_key_in_the_folder_that_becomes_the_output_is_not_published(tmp_path, 
     folder.open()
     create_key(folder.path(KEY_FILE))
     monkeypatch.setattr(STORE, "delete", _no_delete)
-    with pytest.raises(ConfigError, match="must be deletable after the run"):
+    with pytest.raises(ConfigError, match="could not be deleted after the run"):
         end_key(folder.path(KEY_FILE), folder.staging + slash)
 
 

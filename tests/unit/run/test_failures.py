@@ -122,12 +122,15 @@ class _LostError(Exception):
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("x: NoResourceAvailableException: Could not acquire the minimum required resources.", "as many free slots"),
-        ("x: java.util.concurrent.TimeoutException: Timeout has occurred: 30000 ms", "as many free slots"),
+        ("x: NoResourceAvailableException: Could not acquire the minimum required resources.", "fewer free slots"),
+        ("x: java.util.concurrent.TimeoutException: Timeout has occurred: 30000 ms", "fewer free slots"),
         ("java.lang.RuntimeException: io.grpc.StatusRuntimeException: UNAVAILABLE: io exception", "--environment_conf"),
         ("java.net.ConnectException: finishConnect(..) failed: Connection refused", "--environment_conf"),
-        ("java.net.ConnectException: Connection refused", "whose JobManager does not answer"),
-        ("OSError: [Errno 28] No space left on device [while running 'Publish']", "must have room for the run"),
+        ("java.net.ConnectException: Connection refused", "The JobManager of the cluster stopped answering"),
+        (
+            "OSError: [Errno 28] No space left on device [while running 'Publish']",
+            "The disk of --output, or one for temporary files, is full",
+        ),
     ],
 )
 def test_a_loss_with_a_remedy_has_a_sentence_of_its_own(said, sentence):
@@ -145,7 +148,7 @@ def test_an_error_of_dapple_counts_more_than_what_the_runner_lost():
 def test_a_lost_job_server_is_named_with_the_job_that_may_go_on():
     found = failures.original_error(_LostError("details with patient 42"))
     assert type(found) is RunnerError
-    assert "the job server at --job_endpoint must stay" in str(found)
+    assert "The job server at --job_endpoint was lost" in str(found)
     assert "cancel it there" in str(found)
     assert "patient" not in str(found)
 

@@ -106,7 +106,7 @@ def test_a_missing_flag_is_named(missing):
 )
 def test_an_unknown_flag_is_an_error_with_the_nearest_known_one(flag, remedy):
     name = flag.split("=")[0]
-    with pytest.raises(ConfigError, match=f"^{name} must be a flag of Dapple or Beam, got an unknown one; {remedy}"):
+    with pytest.raises(ConfigError, match=f"^{name} is not a flag of Dapple or Beam; {remedy}"):
         options.parse_job("fit", [*NEEDED, flag])
 
 

@@ -102,7 +102,7 @@ def test_the_same_run_id_cannot_be_staged_twice(folder):
 
 def test_an_output_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("data")
-    with pytest.raises(ConfigError, match="--output must be a folder that can be made"):
+    with pytest.raises(ConfigError, match="could not be created"):
         RunFolder(str(tmp_path / "file" / "out"), "run-1").open()
 
 
@@ -128,7 +128,9 @@ def test_an_output_to_which_another_run_writes_is_refused_before_anything_is_cha
     with folder.claimed():
         running = folder.opened()
         running.__enter__()
-    with pytest.raises(ConfigError, match=r"--output must be of one run at a time, .*out\.partial-run-1 writes"):
+    with pytest.raises(
+        ConfigError, match=r"--output must be used by one run at a time, .*out\.partial-run-1 is writing"
+    ):
         other.claimed().__enter__()
     running.__exit__(None, None, None)
     with other.claimed():
@@ -145,7 +147,7 @@ def test_runs_claim_one_after_the_other(folder, monkeypatch):
     """Neither sees an output that the other has not yet taken."""
     monkeypatch.setattr("dapple_dp.pipelines.run.folder._CLAIM_SECONDS", 0.0)
     other = RunFolder(folder.output, "run-2")
-    with folder.claimed(), pytest.raises(ConfigError, match="must be in a folder that nobody locks"):
+    with folder.claimed(), pytest.raises(ConfigError, match="another run has locked"):
         other.claimed().__enter__()
 
 

@@ -159,7 +159,7 @@ def test_an_initial_default_is_refused(tmp_path):
         next(each for each in schema["fields"] if each["name"] == "y")["initial-default"] = 7.0
 
     path = changed(iceberg(tmp_path), change)
-    with pytest.raises(InputError, match=r"column 'y' of .* must have no initial default"):
+    with pytest.raises(InputError, match=r"Column 'y' of .* has an initial default"):
         source_of(path, "iceberg", features=["x", "y"])
     assert "y" not in read_fields(source_of(path, "iceberg").nullable).names
 

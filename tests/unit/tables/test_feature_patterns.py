@@ -130,6 +130,6 @@ def test_without_a_file_there_are_no_columns():
     """A window to which nobody came, where earlier ones are not read."""
     nothing = types.SimpleNamespace(path="lake", listed=types.SimpleNamespace(files=[]))
     with pytest.raises(
-        ConfigError, match=r"data\.features must be names of columns .* write those of the windows before"
+        ConfigError, match=r"data\.features must list the names of columns .* use the names of the windows before"
     ):
         first_schema(nothing)

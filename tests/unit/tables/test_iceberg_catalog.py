@@ -65,7 +65,7 @@ def test_the_newest_snapshot_is_read_or_the_one_that_is_asked_for(catalog):
     table.append(pa.table({"x": [3.0]}))
     assert rows_of(resolve(data_of())) == [1.0, 2.0, 3.0]
     foreign = catalog.load_table("clinic.other").current_snapshot().snapshot_id
-    with pytest.raises(InputError, match=r"data\.table\.version must be a snapshot id that iceberg://prod/clinic"):
+    with pytest.raises(InputError, match=r"iceberg://prod/clinic.* has no snapshot id"):
         resolve(data_of(version=foreign))
 
 
@@ -73,7 +73,7 @@ def test_the_newest_snapshot_is_read_or_the_one_that_is_asked_for(catalog):
     "identifier", ["clinic.nothing", "elsewhere.visits", "clinic.visits.snapshots", "a.b.branch_x"]
 )
 def test_a_path_that_is_not_a_table_is_refused(catalog, identifier):
-    with pytest.raises(InputError, match=r"data\.table must name a table of a catalog that the configuration of"):
+    with pytest.raises(InputError, match=r"pyiceberg could not load the table"):
         resolve(data_of(identifier))
 
 

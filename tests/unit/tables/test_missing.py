@@ -187,7 +187,7 @@ def test_a_model_fills_as_its_fit_did():
             [1, 6, 1]
         ]
     for other in ({"lab": {"fill": 6.0}}, {"lab": {"fill": 7.0, "indicator": True}}, {"age": LAB}):
-        with pytest.raises(ConfigError, match=r"data\.missing must be that of runs/1 or left out"):
+        with pytest.raises(ConfigError, match=r"data\.missing must be the same as in the fit at runs/1"):
             model.contract(DataConfig(path="new", features=["age", "lab"], missing=other))
 
 

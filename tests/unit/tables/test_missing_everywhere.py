@@ -126,7 +126,7 @@ def test_jobs_on_a_model_fill_as_its_fit_did(lake, job):
         contract = _model().contract(given)
         assert read(contract, types.SimpleNamespace(csv=given.csv_form.text)).tolist() == FILLED
     other = DataConfig(**data_of(lake, missing={"lab": {"fill": 6.0, "indicator": True}}))
-    with pytest.raises(ConfigError, match=r"data\.missing must be that of model or left out"):
+    with pytest.raises(ConfigError, match=r"data\.missing must be the same as in the fit at model"):
         _model().contract(other)
 
 

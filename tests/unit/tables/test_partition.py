@@ -53,7 +53,7 @@ def test_large_unsigned_ids_stay_what_they_are():
     "other", [pa.array(["1"], pa.large_string()), pa.array([b"1"], pa.large_binary())], ids=["strings", "bytes"]
 )
 def test_ids_of_two_kinds_are_refused(other):
-    with pytest.raises(InputError, match="column 'id' must hold one kind of client ids in all files, got"):
+    with pytest.raises(InputError, match="column 'id' must hold one type of client ids in all files, got"):
         client_ids.concatenate([pa.array([1]), other], "id")
 
 

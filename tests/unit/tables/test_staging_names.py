@@ -43,14 +43,14 @@ def test_no_copy_begins_like_the_folder_of_another_run():
 
 @pytest.mark.parametrize("run", ["night.clients", "b.partial-c", "night.clients-0f", "x.CLIENTS", "night.clients.2"])
 def test_an_id_like_a_folder_is_refused_before_anything_is_made(tmp_path, run):
-    with pytest.raises(ConfigError, match=r"run_id can't contain '\.partial-' or '\.clients'"):
+    with pytest.raises(ConfigError, match=r"run_id must not contain '\.partial-' or '\.clients'"):
         RunFolder(str(tmp_path / "a"), run)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("output", ["a.partial-b", "a.partial-b/out", "s3://b/a.partial-b.clients/out", ".partial-b"])
 def test_an_output_in_a_folder_of_a_run_is_refused(output):
-    with pytest.raises(ConfigError, match="--output can't be or be in a folder called like"):
+    with pytest.raises(ConfigError, match="--output must not be in or named like a folder"):
         RunFolder(output, "r")
 
 

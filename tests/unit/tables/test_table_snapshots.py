@@ -51,7 +51,7 @@ def test_a_path_is_listed_when_it_is_needed(tmp_path):
     source = resolve(DataConfig(path=str(tmp_path), features="x", partitions={"n": 1}))
     assert source == Source(path=str(tmp_path), partitions={"n": "1"})
     assert (source.files, source.snapshot) == (None, None)
-    with pytest.raises(InputError, match=r"data\.path must match at least one Parquet or CSV file"):
+    with pytest.raises(InputError, match=r"No Parquet or CSV file found at .*\(data\.path\)"):
         source.list_files()
 
 
@@ -68,9 +68,7 @@ def test_versions(table_format, delta, iceberg):
     assert dataclasses.asdict(oldest.snapshot) == {"format": table_format, "version": ids[0]}
     assert check_content(dataclasses.asdict(oldest.snapshot), Snapshot) == oldest.snapshot
     assert rows_of(oldest) == [1.0, 2.0, 3.0]
-    with pytest.raises(
-        InputError, match=r"data\.table\.version must be a .* that .* still has, got 77; choose another"
-    ):
+    with pytest.raises(InputError, match=r"has no .* 77 \(data\.table\.version\); choose another"):
         resolve(data_of(path, table_format, 77))
 
 
@@ -93,9 +91,7 @@ def test_partitions_are_those_of_the_log(delta, iceberg, partitions, expected):
 
 def test_partitions_that_select_nothing_or_do_not_exist(delta, iceberg):
     for path, table_format in ((delta, "delta"), (tables.metadata_path(iceberg), "iceberg")):
-        with pytest.raises(
-            InputError, match=r"data\.path must be a table with at least one file, got .*; check version"
-        ):
+        with pytest.raises(InputError, match=r"The table at .* has no files; check version"):
             resolve(data_of(path, table_format, partitions={"n": 9}))
         with pytest.raises(InputError, match=r"data\.partitions must name columns that .*, got 'x'; leave it out\."):
             resolve(data_of(path, table_format, partitions={"x": 1}))
@@ -140,7 +136,7 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path):
     again["add"]["path"] = f"%{ord(name[0]):02X}{name[1:]}"
     tables.rewrite_delta(root, [*actions, again])
     assert deltalake.DeltaTable(root).get_add_actions().num_rows == 2
-    with pytest.raises(InputError, match=r"data\.path must be a table whose log names every file once, got .* twice"):
+    with pytest.raises(InputError, match=r"The log of the table at data\.path names .* twice"):
         resolve(data_of(root, "delta"))
 
 
@@ -162,8 +158,7 @@ def test_absolute_paths_of_a_delta_log(tmp_path):
 def test_a_library_that_is_missing(monkeypatch, module, table_format):
     monkeypatch.setitem(sys.modules, module, None)
     expected = (
-        f"data.table.format must be one whose library is installed, got '{table_format}' without it; "
-        f"run {what_installs(table_format)}."
+        f"data.table.format '{table_format}' needs a library that is not installed; run {what_installs(table_format)}."
     )
     with pytest.raises(ConfigError) as caught:
         resolve(data_of("lake", table_format))
@@ -175,7 +170,7 @@ def test_paths_that_are_no_table(tmp_path):
         resolve(data_of(tmp_path / "nowhere", "delta"))
     with pytest.raises(InputError, match=r"data\.path must be the metadata file of an Iceberg table, or its root"):
         resolve(data_of(tmp_path / "nowhere.metadata.json", "iceberg"))
-    with pytest.raises(ConfigError, match=r"data\.path must be without '%' for a Delta table"):
+    with pytest.raises(ConfigError, match=r"The path of a Delta table must not contain '%'"):
         resolve(data_of(tmp_path / "a%20b", "delta"))
 
 
@@ -185,7 +180,7 @@ def test_an_iceberg_table_without_a_snapshot(tmp_path):
     content = json.loads(path.read_text())
     content |= {"snapshots": [], "current-snapshot-id": None, "refs": {}, "snapshot-log": []}
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"data\.path must be a table with a snapshot, got none in .*; write rows"):
+    with pytest.raises(InputError, match=r"The table at .* has no snapshot; write rows"):
         resolve(data_of(path, "iceberg"))
 
 
@@ -204,9 +199,7 @@ def enable(root: str, feature: str, **configuration: str) -> None:
 def test_deletion_vectors_are_refused(tmp_path):
     root = tables.write_delta(tmp_path / "t", [ROWS])
     enable(root, "deletionVectors", **{"delta.enableDeletionVectors": "true"})
-    with pytest.raises(
-        InputError, match=r"without deletion vectors, .*, got .* with deletionVectors; drop the feature"
-    ):
+    with pytest.raises(InputError, match=r"uses deletionVectors, and deletion vectors, .*; drop the feature"):
         resolve(data_of(root, "delta"))
 
 
@@ -224,7 +217,7 @@ def test_column_mapping_is_refused(tmp_path):
                 field["metadata"] = marks
             each["metaData"]["schemaString"] = json.dumps(schema)
     tables.rewrite_delta(root, actions)
-    with pytest.raises(InputError, match=r"got .* with columnMapping; drop the feature"):
+    with pytest.raises(InputError, match=r"uses columnMapping, .*; drop the feature"):
         resolve(data_of(root, "delta"))
 
 
@@ -234,7 +227,7 @@ def test_delete_files_are_refused(tmp_path, content):
     first = table.current_snapshot().snapshot_id
     tables.add_delete_file(table, content)
     path = tables.metadata_path(table)
-    with pytest.raises(InputError, match=r"an Iceberg table of Parquet files without delete files, got .* with some;"):
+    with pytest.raises(InputError, match=r"an Iceberg table of Parquet files without delete files, and .* has some;"):
         resolve(data_of(path, "iceberg"))
     assert rows_of(resolve(data_of(path, "iceberg", first))) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
@@ -249,14 +242,16 @@ def test_renamed_and_replaced_columns_of_an_iceberg_table_are_refused(tmp_path):
     with table.update_schema() as update:
         update.rename_column("x", "y")
     for name in ("x", "y"):
-        with pytest.raises(InputError, match=rf"column '{name}' of .* must have had one name since the table was made"):
+        with pytest.raises(
+            InputError, match=rf"Column '{name}' of .* was renamed or replaced since the table was made"
+        ):
             resolve(data_of(tables.metadata_path(table), "iceberg", features=[name]))
     assert resolve(data_of(tables.metadata_path(table), "iceberg", features=["n"], client_id="city")).files
     with table.update_schema(allow_incompatible_changes=True) as update:
         update.delete_column("n")
     with table.update_schema() as update:
         update.add_column("n", LongType())
-    with pytest.raises(InputError, match=r"column 'n' of .* must have had one name"):
+    with pytest.raises(InputError, match=r"Column 'n' of .* was renamed or replaced"):
         resolve(data_of(tables.metadata_path(table), "iceberg", features=["city"], client_id="n"))
 
 
@@ -270,6 +265,7 @@ def test_clients_that_only_the_log_knows_are_refused(delta, tmp_path):
         tables.rewrite_delta(root, actions)
         assert resolve(data_of(root, "delta")).files == (f"{root}/{path}",)
         with pytest.raises(
-            InputError, match=r"data\.client_id must be a column .*, got 'city', a partition column that only the log"
+            InputError,
+            match=r"data\.client_id must be a column .*, and 'city' is a partition column that only the table",
         ):
             resolve(data_of(root, "delta", client_id="city"))

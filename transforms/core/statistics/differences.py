@@ -142,7 +142,7 @@ def row_split_sums(
       by at most `RELATIVE_UNITS` in L2, and one count by 2**SUM_BITS.
     """
     if not 1 <= inner <= outer:
-        raise ValueError(f"inner must be a radius from 1 to that of the outer cells, got {inner} and {outer}.")
+        raise ValueError(f"inner must be a radius from 1 to the radius of outer cells, got {inner} and {outer}.")
     near, every = Neighborhoods(centers, inner), Neighborhoods(centers, outer, shortens=True)
     results = [row_relative_sums(block, frame, around, around.radius) for around in (near, every)]
     # No row is shortened that is in an inner cell, so both passes add the same integers there.

@@ -58,8 +58,8 @@ def check_rows(n_rows: int) -> None:
     """Raises LatticeOverflowError, without the number, for more rows than an int64 sum can hold."""
     if n_rows > MAX_ROWS:
         raise LatticeOverflowError(
-            f"the number of rows must be at most {MAX_ROWS} (2**31 - 1) so that no sum reaches 2**63; "
-            "split the data set into runs of their own."
+            f"there are more than {MAX_ROWS} (2**31 - 1) rows, so a sum could reach 2**63; split the data set into "
+            "several runs."
         )
 
 
@@ -247,7 +247,7 @@ def check_shrinking(shrink: float, pending: bool) -> None:
     """Raises LatticeOverflowError if a factor was zero and still not small enough."""
     if pending and shrink == 0.0:
         raise LatticeOverflowError(
-            "clipping bounds must be finite numbers above 0, got others, which no vector keeps; give public bounds."
+            "clipping bounds must be finite numbers above 0, got ones that no vector meets; set public bounds."
         )
 
 
@@ -255,7 +255,7 @@ def check_bounds(*bounds: float) -> None:
     """Raises LatticeOverflowError for clipping bounds that bound nothing."""
     if not all(0.0 < bound < np.inf for bound in bounds):
         raise LatticeOverflowError(
-            f"clipping bounds must be finite numbers above 0, got {bounds}; run the rounds that find them first."
+            f"clipping bounds must be finite numbers above 0, got {bounds}; run the rounds that release them first."
         )
 
 

@@ -134,6 +134,5 @@ def is_matrix(array: NDArray[Any], dtype: type, n_columns: int) -> bool:
 def refused_rows() -> LatticeOverflowError:
     """The error for rows that are not those which were quantized for a round."""
     return LatticeOverflowError(
-        "rows that are kept between rounds must be those that were quantized for these rounds, got others; run the job "
-        "again with --cache_megabytes 0."
+        "The rows kept from an earlier round don't fit this round; run the job again with --cache_megabytes 0."
     )

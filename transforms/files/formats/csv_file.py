@@ -38,13 +38,13 @@ _HEADER = rb"(?:" + _MARK + rb")?" + _SEPARATOR + rb"((?:QUOTED|[^\r\n])*+)(\r\n
 _NOT_CONVERTED = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)")
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected \d+ columns, got \d+")
 _RULES: Mapping[str, tuple[str, str]] = {
-    "string": ("hold text in {}", "say in the section csv which encoding it is, such as encoding: cp1252"),
+    "string": ("hold text in {}", "name the encoding in the section csv, such as encoding: cp1252"),
     "int64": ("hold integers", "correct the row, or leave the field empty if it is unknown"),
     "bool": ("hold true or false", "correct the row, or leave the field empty if it is unknown"),
     "double": (
         "hold numbers",
-        'correct the row, or say in the section csv how numbers are written, such as decimal: "," and '
-        "null_values: [NA]; on_invalid_rows: drop leaves such rows out",
+        'correct the row, or set the number format in the section csv, such as decimal: "," and null_values: [NA]; '
+        "on_invalid_rows: drop leaves such rows out",
     ),
 }
 
@@ -149,16 +149,16 @@ class CsvFile:
         """Returns the names of the columns; refuses a first row that looks like data, since names are shown."""
         names = self._names(header)
         if not any(names):
-            self._refuse("begin with the names of its columns", "none", "write them into the first row")
+            self._refuse("start with a row of column names", "none", "add one")
         if any(map(_is_number, names)):
             self._refuse(
-                "begin with the names of its columns",
+                "start with a row of column names",
                 "a first row with a number or a date",
-                "write names into the first row, with a letter in each",
+                "add a first row of names, with a letter in each",
             )
         twice = next((name for name in names if name and names.count(name) > 1), None)
         if twice is not None:
-            self._refuse("have every column once", f"{twice!r} several times", "rename the others")
+            self._refuse("have distinct column names", f"{twice!r} several times", "rename the others")
         return names
 
     def _names(self, header: bytes) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class CsvFile:
                 self._refuse(
                     f"have rows of at most {_MOST_ROW_BYTES} bytes",
                     "a longer one",
-                    "look for a quotation mark that is never closed, and end rows by a line feed",
+                    "look for an unclosed quotation mark, and end rows with a line feed",
                 )
             if end:
                 yield rest[:end]
@@ -213,7 +213,7 @@ class CsvFile:
         if rest and self._last_end(rest + self._end) <= len(rest):
             self._refuse(
                 "close every quotation mark",
-                "one that is open at the end, so that rows would be parts of a field",
+                "an open one at the end of the file",
                 "correct the row",
             )
         if rest:
@@ -312,9 +312,9 @@ class CsvFile:
             self._refuse_field(self.names[int(converted[1])], converted[3], _place(converted[2], first))
         if ragged is not None:
             self._refuse(
-                f"have as many fields in every row as names, {len(self.names)}",
+                f"have one field per column name ({len(self.names)}) in every row",
                 "another number" + _place(ragged[1], first),
-                "correct the row, quote fields with delimiters in them, or name the delimiter in the section csv",
+                "correct the row, quote fields that contain the delimiter, or set the delimiter in the section csv",
             )
         self._refuse("be a CSV file", "something else", "check the file or leave it out")
 
@@ -330,7 +330,7 @@ class CsvFile:
         self._refuse(
             f"be a CSV file in {encoding}",
             "other bytes",
-            "save it so, or say in the section csv which encoding it is, such as encoding: cp1252",
+            "save it in that encoding, or name the encoding in the section csv, such as encoding: cp1252",
         )
 
     def _refuse(self, rule: str, got: str, remedy: str) -> NoReturn:

@@ -232,7 +232,7 @@ def _delimited(source: Any, name: str, form: CsvForm) -> CsvFile | Undecided:
     if len(best) > 1:
         called = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
         words = [called[file.delimiter] for file in best]
-        why = f"it can be read in two ways: with {words[0]} between fields, or with {words[1]}"
+        why = f"it can be read in two ways: with {words[0]} or with {words[1]} between fields"
         signs = ["tab" if file.delimiter == "\t" else file.delimiter for file in best]
         return Undecided("--delimiter", why, dict(zip(signs, words, strict=True)))
     return best[0] if best else usual

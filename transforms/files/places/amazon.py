@@ -115,7 +115,7 @@ class _AmazonStore:
 
         bucket, source = _split(path)
         if bucket != _split(other)[0]:
-            raise ValueError(f"{path} must be renamed in its bucket, got {other}; copy it.")
+            raise ValueError(f"A file is renamed within its bucket only, got {path} and {other}; copy it instead.")
         _ask(other, "CopyObject", lambda store, name: obstore.copy(store, source, name))
         self.delete(path)
 
@@ -202,7 +202,7 @@ class _Object(io.RawIOBase):
             self._path, "GetObject", lambda store, name: bytes(obstore.get(store, name, options=options).bytes())
         )
         if len(part) != end - start:
-            raise OSError(f"{self._path} cannot be read: other bytes came than were asked for")
+            raise OSError(f"{self._path} could not be read: the store sent other bytes than requested")
         return part
 
 
@@ -336,7 +336,7 @@ def _pages_with_odd_names(bucket: str, start: str) -> Iterator[Mapping[str, Any]
             break
         place["ContinuationToken"] = page["NextContinuationToken"]
     if skipped:
-        _LOGGER.warning("%d objects below %s%s/%s have names that cannot be read", skipped, _SCHEME, bucket, start)
+        _LOGGER.warning("%d objects below %s%s/%s have names that could not be read", skipped, _SCHEME, bucket, start)
 
 
 def _is_odd(name: str) -> bool:
@@ -348,7 +348,7 @@ def _split(path: str) -> tuple[str, str]:
     bucket, _, name = path.removeprefix(_SCHEME).partition("/")
     if not bucket or _is_odd(name):
         raise ConfigError(
-            f"A name on s3:// must have a bucket, no empty part, no part . or .. and no control character, got "
+            "A name on s3:// must have a bucket, no empty part, no part . or .. and no control character, got "
             f"{path!r}; choose another name."
         )
     return bucket, name
@@ -383,7 +383,7 @@ def _ask_bucket(bucket: str, name: str, operation: str, request: Callable[[Any, 
                     reason.was_repeated = True  # type: ignore[attr-defined]
                 raise reason from error
         if not retries:
-            _LOGGER.warning("a store did not answer in full; retrying")
+            _LOGGER.warning("a store's answer was incomplete; retrying")
         # Spread out threads that were refused at the same time.
         time.sleep(wait * (0.5 + time.monotonic_ns() % 1000 / 2000))
         wait, retries = min(2.0 * wait, _LONGEST_WAIT), retries + 1
@@ -397,11 +397,11 @@ def _reason(path: str, error: Exception) -> Exception:
     from obstore import exceptions
 
     if isinstance(error, FileNotFoundError) or _status(error) == 404:
-        return FileNotFoundError(f"{path} cannot be read: it is not there")
+        return FileNotFoundError(f"{path} could not be read: it doesn't exist")
     if isinstance(error, exceptions.AlreadyExistsError) or _status(error) == 409:
         return FileExistsError(path)
     if isinstance(error, exceptions.PreconditionError):
-        return OSError(f"{path} cannot be read: another object has taken its place")
+        return OSError(f"{path} could not be read: it was replaced while reading")
     if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)):
         return denied(path)
     if not isinstance(error, exceptions.GenericError):
@@ -449,7 +449,7 @@ def _store(bucket: str, patience: float = 0.0) -> Any:
     known, flags = _known, _flags()
     if known.forked:
         raise RuntimeError(
-            "a process that was forked after its parent had reached s3:// cannot reach it; start processes by spawn."
+            "A forked process could not use s3://, because its parent already had; start processes with spawn."
         )
     surroundings = dict(os.environ), [_stamp(os.environ.get(name, file)) for name, file in _CREDENTIALS.items()]
     with known.lock:
@@ -523,7 +523,7 @@ def _library(flags: tuple[Any, ...]) -> Any:
         import boto3
     except ImportError:
         raise ConfigError(
-            "some objects have names that obstore does not take, and only boto3 lists them: install it, or remove them."
+            "obstore could not list some objects because of their names; install boto3, which can, or remove them."
         ) from None
     given = dict(zip(_FLAGS, flags, strict=True))
     return boto3.client(

@@ -113,7 +113,7 @@ def _check_name(path: str) -> None:
     """Raises ConfigError for a name that Beam would cut at a line feed or that HDFS's client would expand."""
     if "\n" in path or (scheme_of(path) == "hdfs" and "#LATEST" in path):
         raise ConfigError(
-            f"A name on a store can have no line feed, and no #LATEST on HDFS, got {path!r}; choose another name."
+            f"A name on a store must not contain a line feed, nor #LATEST on HDFS, got {path!r}; choose another name."
         )
 
 

@@ -74,7 +74,7 @@ def answered(path: str) -> Iterator[None]:
 
 def denied(path: str) -> StoreDeniedError:
     """Creates the error for a store that refuses access."""
-    return StoreDeniedError(f"The store refuses access to {path}; correct the credentials or the rights of this user.")
+    return StoreDeniedError(f"The store denies access to {path}; check the credentials or this user's permissions.")
 
 
 def away(path: str) -> StoreAwayError:

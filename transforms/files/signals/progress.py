@@ -93,7 +93,7 @@ class Progress:
         self._shown = now
         left = (now - self._began) * (self._rows - self._done) / self._done
         share = 100 * self._done // self._rows
-        return f"pass {self._passes + 1} over the rows: {share}% read, {duration(left)} left of it"
+        return f"pass {self._passes + 1} over the rows: {share}% read, {duration(left)} left"
 
 
 def duration(seconds: float) -> str:

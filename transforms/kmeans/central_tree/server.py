@@ -54,8 +54,8 @@ def _center(config: CentralTreeFit, server: NDArray[np.float64], n_features: int
     given = config.tree.center or (0.0,) * n_features
     if len(given) != n_features:
         raise ConfigError(
-            f"tree.center must have one number for each of the {n_features} features, got {len(given)}; give them in "
-            "the order of the features."
+            f"tree.center must have {n_features} numbers, one per feature, got {len(given)}; list them in the order "
+            "of the features."
         )
     return np.array(given, dtype=np.float64)
 
@@ -69,8 +69,8 @@ def start_state(settings: TreeSettings, frame: Frame) -> TreeState:
     n_clusters = settings.means.n_clusters
     if n_clusters > settings.n_leaves:
         raise ConfigError(
-            f"n_clusters must be at most {settings.n_leaves}, the leaves of a tree of depth {settings.depth}, got "
-            f"{n_clusters}; ask for fewer, or choose a start without a tree."
+            f"n_clusters must be at most {settings.n_leaves}, the number of leaves of a tree of depth "
+            f"{settings.depth}, got {n_clusters}; ask for fewer clusters, or choose a start without a tree."
         )
     n_features = len(frame.lattice.center)
     lattice.check_features(n_features, lattice.SUM_BITS)
@@ -216,7 +216,7 @@ def leaves_step(state: TreeState, releases: Releases) -> MeansState:
         centers=integers * state.unit,
         sizes=np.bincount(clustering.labels[:n_leaves], leaves.counts, n_clusters).astype(np.float64),
         size_stddevs=counts.stddev * np.sqrt(np.maximum(members, 1)),
-        counted="in the leaves of the tree that make up each cluster",
+        counted="in the leaves of the tree that belong to each cluster",
         proxy_costs=proxy_costs,
         releases=(*state.releases, sums, counts),
     )

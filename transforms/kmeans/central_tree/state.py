@@ -117,7 +117,7 @@ class TreeState:
         """Cells or leaves of the next round."""
         if self.tree is None:
             raise ValueError(
-                "partition must be asked for when the half-spaces are known; run the earlier rounds first."
+                "the partition is unknown until the half-spaces are released; run the earlier rounds first."
             )
         return self.tree
 
@@ -128,4 +128,4 @@ class TreeState:
 
     def model(self) -> NoReturn:
         """Raises ValueError: there is no clustering before the last round, whose step returns another state."""
-        raise ValueError("model must be asked for after the round of leaf sums; run that round first.")
+        raise ValueError("the model is unknown until the leaf sums are released; run that round first.")

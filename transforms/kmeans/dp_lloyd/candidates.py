@@ -143,7 +143,7 @@ class CandidateState(LloydState):
     def known_candidates(self) -> Assigner:
         """`candidates`; raises ValueError before there are some."""
         if self.candidates is None:
-            raise ValueError("candidates must be asked for after the scatter; run that round first.")
+            raise ValueError("the candidates are unknown until the scatter is released; run that round first.")
         return self.candidates
 
 

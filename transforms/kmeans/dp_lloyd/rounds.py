@@ -46,13 +46,13 @@ NAME = "dp_lloyd"
 _GRID = histogram_of("how much data lies in each cell of a public grid", Role.CELLS)
 _AROUND = dataclasses.replace(SPREAD, role=Role.SCATTER)
 _CANDIDATES = histogram_of("how much data lies near each candidate for a center")
-_DISTANCES = dataclasses.replace(quality.COST_MEANING, tells="how far rows lie from what candidates have found")
+_DISTANCES = dataclasses.replace(quality.COST_MEANING, tells="how far rows lie from the candidates")
 _GAIN = Meaning(
-    tells="how much nearer rows are to what public rows have found than to what candidates have",
+    tells="how much nearer rows are to the public candidates than to the private ones",
     quantity=Quantity.SQUARE,
     replaced=Replaced.TURNED,
 )
-_SPLIT = dataclasses.replace(SUMS, tells="where each center lies, and where what is far from it", role=Role.OTHER)
+_SPLIT = dataclasses.replace(SUMS, tells="where each center lies, and where the data far from it lie", role=Role.OTHER)
 _PARTS = histogram_of("how much data lies near each center, and how much far from it")
 _Statistic = Callable[..., NDArray[np.int64]]
 _Step = Callable[..., Any]
@@ -202,7 +202,7 @@ def candidates_statistic(block: ClientBlock, state: CandidateState, *, size: int
 def grid_statistic(block: ClientBlock, state: LloydState, *, size: int) -> NDArray[np.int64]:
     """Counts rows (fractions of clients) per cell, with zeros for coordinates that the grid does not use."""
     if state.grid is None:
-        raise ValueError("grid_statistic must be given a state with a grid; run the earlier rounds first.")
+        raise ValueError("grid_statistic needs a state with a grid; run the earlier rounds first.")
     found = of_unit(state.privacy_unit).histogram(block, state.frame, state.grid, 1.0, relative=True)
     return np.concatenate([found, np.zeros(size - state.grid.size, dtype=np.int64)])
 
@@ -232,6 +232,6 @@ def fine_statistic(block: ClientBlock, state: CandidateState, *, n_cells: int) -
     if state.inner is None:
         return padded(relative_statistic(block, state), len(state.known_centers), n_cells)
     if not isinstance(state.privacy_unit, Rows):
-        raise ValueError("cells must be split for privacy unit record only, since rows of a client are in several.")
+        raise ValueError("cells must be split at privacy unit record only, since a client can have rows in several.")
     found = differences.row_split_sums(block, state.frame, state.known_centers, state.inner, state.outer)
     return padded(found, 2 * len(state.known_centers), n_cells)

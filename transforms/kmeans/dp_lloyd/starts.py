@@ -100,7 +100,7 @@ def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDA
     if len(server) < settings.n_clusters:
         raise ConfigError(
             f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
-            f"{len(server)} rows; ask for fewer clusters or give more server data."
+            f"{len(server)} rows; ask for fewer clusters or use more server data."
         )
     inside = np.clip(server, settings.box.low, settings.box.high) - settings.box.middle(server.shape[1])
     return seeding.plus_plus(inside, settings.n_clusters, settings.seed)
@@ -146,7 +146,7 @@ def scatter_bound(state: LloydState) -> float:
 def near(state: LloydState) -> Frame:
     """Returns the frame around the noisy mean; raises ValueError before its round."""
     if state.near is None:
-        raise ValueError("the scatter must be asked for after the mean; run that round first.")
+        raise ValueError("the scatter depends on the mean; run the round of the mean first.")
     return state.near
 
 
@@ -178,7 +178,7 @@ def known_rows(state: LloydState) -> float:
 
 def _known(n_rows: float | None) -> float:
     if n_rows is None:
-        raise ValueError("n_rows must be known before a grid is laid; run the round that counts rows first.")
+        raise ValueError("the grid depends on n_rows; run the round that counts rows first.")
     return n_rows
 
 
@@ -235,14 +235,14 @@ def _await_aligned_grid(
 def known_mean(state: LloydState) -> NDArray[np.float64]:
     """Returns the noisy mean, lattice units; raises ValueError before its round."""
     if state.mean is None:
-        raise ValueError("the mean must be asked for after its round; run that round first.")
+        raise ValueError("the mean is unknown until it is released; run its round first.")
     return state.mean
 
 
 def grid_step(state: LloydState, releases: Releases) -> LloydState:
     """Handles the histogram: clusters the cells by their weights, and lifts the centers into the domain."""
     if state.grid is None:
-        raise ValueError("grid_step must run after the grid is laid; run the earlier rounds first.")
+        raise ValueError("grid_step depends on the grid; run the earlier rounds first.")
     settings, cells = state.settings, state.grid
     release = releases[0].with_unit(1.0 / lattice.SUM_UNITS)
     weights = significant(state, release.decoded[: cells.size], release.stddev)

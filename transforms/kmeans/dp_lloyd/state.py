@@ -85,7 +85,7 @@ class LloydState:
     def known_centers(self) -> NDArray[np.float64]:
         """`centers`; raises ValueError before the start has found them."""
         if self.centers is None:
-            raise ValueError("centers must be asked for after the start; run its rounds first.")
+            raise ValueError("the centers are unknown until the start is released; run its rounds first.")
         return self.centers
 
     @property
@@ -141,7 +141,7 @@ class LloydState:
     def model(self) -> ClusterModel:
         """Returns the released clustering; raises ValueError before a Lloyd round."""
         if self.sizes is None:
-            raise ValueError("model must be asked for after a Lloyd round; run that round first.")
+            raise ValueError("the model is unknown until a Lloyd round is released; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.known_centers))
         origins = middle if self.origins is None else self.origins * self.unit + middle
         return ClusterModel(

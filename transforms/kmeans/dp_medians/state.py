@@ -106,7 +106,7 @@ class MedianState:
         are around their median and how far off the start was, which no release tells.
         """
         if self.sizes is None:
-            raise ValueError("model must be asked for after a round of medians; run that round first.")
+            raise ValueError("the model is unknown until a round of medians is released; run that round first.")
         return ClusterModel(
             centers=self.positions,
             noisy_sizes=self.sizes,

@@ -33,5 +33,5 @@ class FedDPState(MeansState):
         if self.in_full_space:
             return self.server_integers()
         if self.projection is None:
-            raise ValueError("projected_server must be asked for after the outer-product round; run that round first.")
+            raise ValueError("projected_server depends on the outer products; run that round first.")
         return assignment.project(self.server_integers(), self.projection)

@@ -54,7 +54,7 @@ SUMS_SHARE = 0.5
 CLEAR = 4.0
 """Stddevs of a difference of two cells from which on one code is called more frequent than another."""
 _SUMS = Meaning(tells="where the numbers of each cluster lie", quantity=Quantity.LENGTH)
-_CELLS = Meaning(tells="how large each cluster is, and how frequent its codes", replaced=Replaced.LEFT)
+_CELLS = Meaning(tells="how large each cluster is, and how often its codes occur", replaced=Replaced.LEFT)
 
 
 def round_specs(config: KPrototypesFit, n_features: int, _: int) -> tuple[RoundSpec, ...]:
@@ -100,8 +100,8 @@ def found_from(config: KPrototypesFit, plan: PrivacyPlan, _: int) -> tuple[str, 
     least = math.ceil(SEEN_STDDEVS * stddev / math.sqrt(float((1.0 / columns.widths).sum())))
     ahead = math.ceil(CLEAR * math.sqrt(2.0) * stddev)
     return (
-        f"A cluster is found from about {least:,} {words}: below, its modes stay as they were.",
-        f"A mode is clear if its code is ahead of the next one by about {ahead:,} {words}.",
+        f"A cluster needs about {least:,} {words} to be found; with fewer, its modes keep their earlier values.",
+        f"A mode is clear if its code has about {ahead:,} {words} more than the next one.",
     )
 
 

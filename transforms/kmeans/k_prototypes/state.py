@@ -147,7 +147,7 @@ class PrototypeState:
     def known_counts(self) -> NDArray[np.float64]:
         """`counts`, at least the noise of one; raises ValueError before there are some."""
         if self.counts is None:
-            raise ValueError("sizes must be asked for after a round of prototypes; run that round first.")
+            raise ValueError("the sizes are unknown until a round of prototypes is released; run that round first.")
         return np.maximum(self.counts, self.size_stddev(self.releases[-1].stddev))
 
     def model(self) -> ClusterModel:

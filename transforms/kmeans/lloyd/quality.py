@@ -50,7 +50,7 @@ def statistic(block: ClientBlock, state: MeansState, *, max_distance: float | No
 def _final_centers(state: MeansState) -> NDArray[np.float64]:
     """Returns the centers as integers in full space."""
     if state.centers is None or state.assigner is None:
-        raise ValueError("quality must be asked of a state with centers; run a sums-and-counts round first.")
+        raise ValueError("the quality depends on the centers; run a round of sums and counts first.")
     return state.assigner.centers
 
 

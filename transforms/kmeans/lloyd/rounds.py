@@ -58,7 +58,7 @@ def shares_of(config: FitConfig) -> Shares:
     """
     given = config.privacy.shares
     if isinstance(given, Auto):
-        raise ValueError("shares must be chosen before they are asked for; resolve the job on its server data first.")
+        raise ValueError("the shares are not chosen yet; resolve the job on its server data first.")
     if given is None:
         tuned = config.privacy.allocation is Allocation.TUNED
         if tuned and config.feddp_kmeans.space is StartSpace.FULL:

@@ -40,7 +40,7 @@ def public_state(config: FitConfig, server: NDArray[np.float64]) -> MeansState:
     if len(server) < settings.n_clusters:
         raise ConfigError(
             f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
-            f"{len(server)} rows; ask for fewer clusters or give more server data."
+            f"{len(server)} rows; ask for fewer clusters or use more server data."
         )
     lattice.check_features(server.shape[1], lattice.SUM_BITS)
     unit, n_simulated = settings.unit, settings.unit.simulated(bounds.PSEUDO_CLIENTS)
@@ -61,8 +61,8 @@ def _lattice(config: FitConfig, server: NDArray[np.float64]) -> Lattice:
     radius = float(np.linalg.norm(server - center, axis=1).max()) if norm is ClippingRule.SERVER_RADIUS else float(norm)
     if not CLIPPING_NORMS[0] <= radius <= CLIPPING_NORMS[1]:
         raise ConfigError(
-            f"clipping.norm must be a radius from {CLIPPING_NORMS[0]:g} to {CLIPPING_NORMS[1]:g}, got {radius} from "
-            "the server data; give it as a number, or scale the features."
+            f"clipping.norm must be between {CLIPPING_NORMS[0]:g} and {CLIPPING_NORMS[1]:g}, but the radius of the "
+            f"server data is {radius}; set it as a number, or scale the features."
         )
     return Lattice(center, radius)
 
@@ -96,7 +96,7 @@ def _counted(assigner: Assigner) -> str:
 def means_step(state: AnyMeansState, releases: Releases) -> AnyMeansState:
     """Handles sums and counts (FedDP-Init's third round or a Lloyd step): finds the next centers."""
     if state.prior is None:
-        raise ValueError("means_step must be given a state with a prior; run the rounds of the start first.")
+        raise ValueError("means_step needs a state with a prior; run the rounds of the start first.")
     settings = state.settings
     units = (state.bounds.sums / lattice.SUM_UNITS, state.bounds.counts / lattice.SUM_UNITS)
     sums, counts = (release.with_unit(unit) for release, unit in zip(releases, units, strict=True))

@@ -173,7 +173,7 @@ class MeansState:
     def known_assigner(self) -> Assigner:
         """`assigner`; raises ValueError before there is one."""
         if self.assigner is None:
-            raise ValueError("an assigner must be asked for when the state has one; run the earlier rounds first.")
+            raise ValueError("the state has no assigner yet; run the earlier rounds first.")
         return self.assigner
 
     @property
@@ -188,7 +188,7 @@ class MeansState:
     def model(self) -> ClusterModel:
         """Returns the released clustering; raises ValueError before a sums-and-counts round."""
         if self.centers is None or self.sizes is None:
-            raise ValueError("model must be asked for after a sums-and-counts round; run that round first.")
+            raise ValueError("the model is unknown until a round of sums and counts is released; run that round first.")
         middle, noisy = self.frame.lattice.center, last_means(self.releases, len(self.centers))
         return ClusterModel(
             centers=self.centers + middle,

@@ -55,7 +55,7 @@ def _projected_radius(state: FedDPState) -> float:
     The projection keeps the differences between clusters; inside a cluster, other directions are assumed as wide.
     """
     if state.assigner is None:
-        raise ValueError("the projected clusters must be asked for after the weights round; run that round first.")
+        raise ValueError("the projected clusters depend on the weights; run that round first.")
     release: Release = state.releases[-1]
     points = state.projected_server()
     weights = server_points.significant_weights(release.decoded, release.stddev)

@@ -69,7 +69,7 @@ def cluster_names(config: SphericalFit, releases: Sequence[Release]) -> ClusterN
         return None
     terms, sizes = (released_as(releases, role) for role in (Role.CLUSTER_TERMS, Role.CLUSTER_COUNTS))
     if terms is None or sizes is None:
-        raise ValueError("releases must hold terms and sizes of clusters for a job with names; give those of its run.")
+        raise ValueError("a job with names needs releases of terms and sizes of clusters; pass those of its run.")
     units = CellLimits(len(config.terms.vocabulary), config.terms.most).cell_units
     step = 0.0 if config.privacy.unit is PrivacyUnit.RECORD else ROUNDING / units
     return named(terms.decoded, terms.stddev, sizes.decoded, sizes.stddev, config.terms.vocabulary, step)

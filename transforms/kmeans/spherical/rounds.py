@@ -116,14 +116,14 @@ def found_from(config: SphericalFit, plan: PrivacyPlan, n_features: int) -> tupl
     """Returns sentences for people; arguments as in `units_of_a_center`."""
     words, center = UNITS[plan.unit].words, units_of_a_center(config, plan, n_features)
     result = (
-        f"A cluster is found from about {center:,} {words}: its center has a cosine of {COSINE:g} with the exact one, "
-        f"if the mean inner product of its rows with it is {AGREEMENT:g}.",
+        f"A cluster needs about {center:,} {words} to be found: its center then has a cosine of {COSINE:g} with the "
+        f"exact one, if the mean inner product of its rows with it is {AGREEMENT:g}.",
     )
     name = units_of_a_name(config, plan)
     if name is None:
         return result
-    weighed = "" if plan.unit is PrivacyUnit.RECORD else ", a client counting by the share of its rows"
-    return (*result, f"A term can name a cluster from about {name:,} {words} above its share in all clusters{weighed}.")
+    weighed = "" if plan.unit is PrivacyUnit.RECORD else ", where a client counts by the share of its rows"
+    return (*result, f"To name a cluster, a term needs about {name:,} {words} above its share in all{weighed}.")
 
 
 PROTOCOL = RoundsProtocol(

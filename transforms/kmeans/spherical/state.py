@@ -113,7 +113,7 @@ class SphericalState:
         """Returns the released clustering; raises ValueError before the round of sizes."""
         counts = released_as(self.releases, Role.CLUSTER_COUNTS)
         if self.sizes is None or counts is None:
-            raise ValueError("model must be asked for after the round of sizes; run that round first.")
+            raise ValueError("the model is unknown until the sizes are released; run that round first.")
         moved = self._turned_by(math.sqrt(self.variance)) if self.variance else None
         return ClusterModel(
             centers=self.positions,

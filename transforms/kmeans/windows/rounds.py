@@ -36,8 +36,8 @@ from dapple_dp.transforms.numerics.kmeans.recurring.windows import epoch_sensiti
 from dapple_dp.transforms.rounds.protocol import RoundsProtocol
 
 PATH = "windows/window"
-_SUMS = Meaning(tells="where each center lies, with what earlier windows left", quantity=Quantity.LENGTH)
-_COUNTS = Meaning(tells="how large each cluster is, with what earlier windows left", replaced=Replaced.LEFT)
+_SUMS = Meaning(tells="where each center lies, with what remains of earlier windows", quantity=Quantity.LENGTH)
+_COUNTS = Meaning(tells="how large each cluster is, with what remains of earlier windows", replaced=Replaced.LEFT)
 
 
 def column_of(config: WindowsFit) -> tuple[int, ...]:

@@ -100,9 +100,7 @@ class WindowState:
             return self
         date = hive.folder_value(path, self.column) if hive.has_folder(path, self.column) else None
         if date not in self.dates:
-            raise InputError(
-                f"{path} must be in a folder {self.column}= of one of the windows, got another; check data.path."
-            )
+            raise InputError(f"{path} is not in a folder {self.column}= of one of the windows; check data.path.")
         return dataclasses.replace(self, age=self.dates.index(date))
 
     @property
@@ -123,13 +121,13 @@ class WindowState:
     def model(self) -> ClusterModel:
         """Returns the clustering of this window alone; raises ValueError before the round."""
         if self.noisy is None:
-            raise ValueError("model must be asked for after the round; run it first.")
+            raise ValueError("the model is unknown until the round is released; run it first.")
         return ClusterModel(
             centers=self.positions,
             noisy_sizes=self.noisy.counts,
             releases=self.releases,
             noisy_means=self.positions + self.noisy.means,
             size_stddevs=np.full(len(self.noisy.counts), self.noisy.counts_stddev * self.own_noise),
-            counted="of this window alone, nearest to each center that it started from",
+            counted="of this window alone, nearest to each of the centers at its start",
             center_stddevs=self.noisy.stddevs * self.own_noise,
         )

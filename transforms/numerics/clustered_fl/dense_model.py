@@ -71,7 +71,7 @@ class DenseModel(NamedTuple):
         if stream is not None:
             return np.concatenate([layer_start(stream, *size) for size in sizes])
         if len(sizes) > 1:
-            raise ValueError("stream must be given for a hidden layer, got None; hidden units must start apart.")
+            raise ValueError("a model with a hidden layer needs stream, so that hidden units start apart, got None.")
         return np.zeros((self.widths[0] + 1) * self.widths[1])
 
     def clipped_gradient_sum(

@@ -170,7 +170,7 @@ def _stddev(model: Model, sgd: Sgd) -> float:
     """Returns the stddev of the noise on a sum of clipped gradients; raises ValueError if it is too large."""
     if not sgd.noise_multiplier <= LARGEST_MULTIPLIER:
         raise ValueError(
-            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {sgd.noise_multiplier}; spend more epsilon."
+            f"noise_multiplier must be at most {LARGEST_MULTIPLIER:g}, got {sgd.noise_multiplier}; raise epsilon."
         )
     return sgd.noise_multiplier * sgd.clipping_norm * (1.0 + model.rounding_share)
 

@@ -101,5 +101,5 @@ def library() -> Library | None:
     most = LEVELS.get(os.environ.get(SWITCH, ""), max(LEVELS.values()))
     found = Library.of(_FOLDER / _NAME, most) if most else None
     if found is None:
-        _log.info("rows are added up by NumPy, three times slower: the compiled kernel is not there.")
+        _log.info("Rows are added up by NumPy, three times slower, because the compiled kernel is missing.")
     return found

@@ -62,8 +62,8 @@ def parameters(n_clients: int, corrupt: float, dropout: float) -> GraphParams:
     if threshold <= everyone - n_gone:
         return GraphParams(everyone, threshold)
     raise NotYetError(
-        f"corrupt and dropout must leave a threshold between them, got {corrupt} and {dropout} of {n_clients} "
-        "clients; lower them, or wait for more."
+        f"corrupt and dropout must leave room for a threshold, got {corrupt} and {dropout} of {n_clients} clients; "
+        "lower them, or wait for more clients."
     )
 
 

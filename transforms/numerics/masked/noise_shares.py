@@ -69,8 +69,8 @@ def check_divisible(rounds: Sequence[RoundPlan]) -> None:
         for release in each.releases:
             if release.spec.mechanism is not Mechanism.DISCRETE_GAUSSIAN:
                 raise ConfigError(
-                    f"masked.noise_by clients must have Gaussian noise in every release, got {release.spec.mechanism} "
-                    f"for {release.spec.name}; set privacy.allocation: tuned."
+                    f"masked.noise_by clients needs Gaussian noise in every release, got {release.spec.mechanism} for "
+                    f"{release.spec.name}; set privacy.allocation: tuned."
                 )
 
 

@@ -89,9 +89,7 @@ def _secret(answers: Answers, threshold: int, owner: int, is_secret: Callable[[b
         for secret in _combined([chosen]):
             if is_secret(secret, owner):
                 return secret
-    raise ProtocolError(
-        "shares that clients hand out must be those that they were sent, got others; their masks stay, open a new run."
-    )
+    raise ProtocolError("clients handed out other shares than those sent to them; their masks stay, so open a new run.")
 
 
 class PublicKeys(NamedTuple):
@@ -208,7 +206,7 @@ class PairwiseClient:
           ProtocolError: if another list of those present was answered before.
         """
         if self._answered not in (None, present):
-            raise ProtocolError("a round must have one list of who is present, got a second one; it stays unanswered.")
+            raise ProtocolError("a second list of who is present has arrived for this round; it gets no answer.")
         self._answered = present
         answers = []
         for owner, (neighbor, letter) in sorted(letters.items()):
@@ -308,9 +306,7 @@ def _secrets(revealed: Iterable[Revealed], shared: SharedRound, present: frozens
         if not _is_share(answer, shared, present):
             continue
         if answer.present is not (answer.owner in present):
-            raise ProtocolError(
-                "shares must be of the seed or of the key of a client, got both; start the round again."
-            )
+            raise ProtocolError("shares must be of a client's seed or of its key, got both; start the round again.")
         shares[answer.owner][answer.holder] = answer.share
     needed = [o for o in sorted(shares) if o in present or present.intersection(shared.neighbors[o])]
     answers = {owner: sorted(shares[owner].items()) for owner in needed}

@@ -36,7 +36,7 @@ def split(
     """
     n, n_shares = points.shape
     if not 1 <= threshold <= n_shares:
-        raise ValueError(f"threshold must be from 1 to the number of shares, {n_shares}, got {threshold}; lower it.")
+        raise ValueError(f"threshold must be from 1 to {n_shares}, the number of shares, got {threshold}; lower it.")
     _check_points(points)
     coefficients = stream.residues(PRIME, n * N_LIMBS * (threshold - 1)).reshape(threshold - 1, n, 1, N_LIMBS)
     shares = np.zeros((n, n_shares, N_LIMBS), dtype=np.int64)
@@ -107,5 +107,5 @@ def _raw(limbs: NDArray[np.int64]) -> NDArray[np.uint8]:
     bits = (limbs[:, :, None] >> np.arange(_LIMB_BITS + 1)) & 1
     flat = bits[:, :, :_LIMB_BITS].reshape(len(limbs), N_LIMBS * _LIMB_BITS)
     if bits[:, :, _LIMB_BITS].any() or flat[:, 8 * SECRET_BYTES :].any():
-        raise ValueError("shares must be of one secret, got some that do not fit together; ask for others.")
+        raise ValueError("some shares are not of the same secret as the others; ask for new ones.")
     return np.packbits(flat[:, : 8 * SECRET_BYTES].astype(np.uint8), axis=1, bitorder="little")

@@ -57,7 +57,7 @@ class RoundMasks:
         self._encryptor = Cipher(algorithms.ChaCha20(mask_key, _COUNTER + bytes(TAG_BYTES)), mode=None).encryptor()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("RoundMasks must not be pickled or copied, secrets stay out of the graph; build it in setup().")
+        raise TypeError("RoundMasks must not be pickled or copied, to keep secrets out of jobs; create it in setup().")
 
     def pseudonym(self, sender: bytes) -> bytes:
         """Returns the aggregator's name for a sender in this round; it distinguishes senders, but reveals no more."""

@@ -61,7 +61,7 @@ def check_guarantee(parameters: ReportParameters) -> None:
             spent = shuffled_epsilon(spent, guarantee.min_batch, guarantee.delta)
         raise ConfigError(
             f"epsilon of report parameters must be at least {spent:.6g}, or one that the privacy blanket of their "
-            f"shuffled reports keeps, got {guarantee.epsilon:.6g}; use an unchanged parameters file."
+            f"shuffled reports meets, got {guarantee.epsilon:.6g}; use an unchanged parameters file."
         )
 
 
@@ -112,8 +112,8 @@ def local_epsilon_for(
         result = _largest(keeps, result, most, _TOLERANCE)
     if result <= epsilon:
         raise ConfigError(
-            f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; "
-            "guarantee more reports, or use reports.mode local."
+            f"reports.min_batch must be large enough for shuffling to add privacy, got {n_reports}; raise it, or set "
+            "reports.mode: local."
         )
     return result
 

@@ -76,7 +76,7 @@ def encode(
     """
     if points.ndim != 2 or points.shape[1] != parameters.n_features:
         raise ConfigError(
-            f"points must have {parameters.n_features} features as the report parameters say, got shape "
+            f"points must have {parameters.n_features} features as in the report parameters, got shape "
             f"{points.shape[1:]}; use parameters made for these features."
         )
     check_guarantee(parameters)

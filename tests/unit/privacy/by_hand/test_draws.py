@@ -273,7 +273,7 @@ def test_a_further_pane_of_a_window_is_not_released(key_source):
     function = noise_stage._AddNoiseFn(round_of(plan_of()), key_source)
     function.setup()
     late = PaneInfo(False, True, PaneInfoTiming.LATE, 1, 1)
-    with pytest.raises(PrivacyFlowError, match="a window must have one sum, got a further one"):
+    with pytest.raises(PrivacyFlowError, match="a window must have one sum, got a second one"):
         list(function.process(np.arange(6, dtype=np.int64), IntervalWindow(0, 60), late))
 
 
