@@ -30,13 +30,9 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.transforms.kmeans.protocols import PROTOCOLS, protocol_of
 
 RUNS = 200
-FROM_SERVER: dict[str, Any] = kinds.SERVER | {"lloyd": {"steps": 2}}
 MORE: dict[str, dict[str, Any]] = {
     **{algorithm: {} for algorithm in PROTOCOLS},
     Algorithm.FEDDP_KMEANS: kinds.SERVER,
-    Algorithm.SERVER_KMEANSPP: FROM_SERVER,
-    Algorithm.SERVER_LLOYDS: FROM_SERVER,
-    Algorithm.SPHERE_PACKING: FROM_SERVER,
 }
 """Settings of algorithms besides the domain, where they have one."""
 JOBS: dict[str, Callable[[str, int], Found]] = {

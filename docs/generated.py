@@ -33,18 +33,12 @@ from dapple_dp.schemas.trusted_zone.job_configs import AssignConfig, EvaluateCon
 Model = type[pydantic.BaseModel]
 
 
-def _any_of(kind: Model) -> str:
-    """The algorithms of a kind of fit, in words."""
-    *others, last = (str(algorithm) for algorithm, each in FITS.items() if each is kind)
-    return f"{', '.join(others)} or {last}" if others else last
-
-
 _STREAM = pydantic.create_model(
     "Stream",
     stream=(StreamOptions, Field(description="a section with start, name, column, first and windows")),
     state=(str | None, WindowsFit.model_fields["state"]),
 )
-JOBS: Mapping[str, Model] = {f"fit with {_any_of(kind)}": kind for kind in dict.fromkeys(FITS.values())} | {
+JOBS: Mapping[str, Model] = {f"fit with {algorithm}": kind for algorithm, kind in FITS.items()} | {
     "fit without privacy": PooledFitConfig,
     "stream, beside those of dp_lloyd": _STREAM,
     "prepare": PrepareConfig,

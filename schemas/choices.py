@@ -52,9 +52,6 @@ class Algorithm(Choice):
 
     AUTO = "auto"
     FEDDP_KMEANS = "feddp_kmeans"
-    SERVER_KMEANSPP = "server_kmeanspp", Tier.PAPER_ONLY
-    SERVER_LLOYDS = "server_lloyds", Tier.PAPER_ONLY
-    SPHERE_PACKING = "sphere_packing", Tier.PAPER_ONLY
     DP_LLOYD = "dp_lloyd"
     DP_MEDIANS = "dp_medians", Tier.EXPERIMENTAL
     CENTRAL_TREE = "central_tree"
@@ -65,7 +62,6 @@ class Algorithm(Choice):
 class PooledAlgorithm(Choice):
     """Algorithms of `fit` without noise, for comparison."""
 
-    K_FED = "k_fed", Tier.PAPER_ONLY
     OPTIMAL = "optimal"
 
 

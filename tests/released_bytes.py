@@ -173,9 +173,6 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "masked": lambda desk: _masked(desk, "client"),
     "masked-both": lambda desk: _masked(desk, "record", noise_by="both"),
     "masked-pairwise": lambda desk: _masked(desk, "client", scheme="pairwise", threshold=2),
-    "server_kmeanspp": lambda desk: desk.fit(**STEP, algorithm="server_kmeanspp"),
-    "server_lloyds": lambda desk: desk.fit("client", **STEP, algorithm="server_lloyds"),
-    "sphere_packing": lambda desk: desk.fit(lloyd={"steps": 2}, algorithm="sphere_packing"),
     "dp_lloyd-fast": lambda desk: _lloyd(desk, init="sphere_packing", steps=3),
     "dp_lloyd-best": lambda desk: _lloyd(desk, init="best"),
     "dp_lloyd-best-client": lambda desk: _lloyd(desk, "client", init="best"),
@@ -195,7 +192,6 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "warm": lambda desk: _following(desk, "record"),
     "cold": lambda desk: _following(desk, "client", warm_start=False),
     "warm-dp_lloyd": lambda desk: _following(desk, "dp_lloyd-fast"),
-    "k_fed": lambda desk: _pooled(desk, "k_fed"),
     "optimal": lambda desk: _pooled(desk, "optimal"),
 }
 
@@ -282,8 +278,6 @@ def sweep(desk: Desk, name: str) -> Digests:
     methods = {
         "rows": {"algorithm": "feddp_kmeans"},
         "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
-        "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 1}},
-        "k-FED": {"algorithm": "k_fed"},
         "optimum": {"algorithm": "optimal"},
     }
     settings = lake.job(desk.people, desk.server, "client")
@@ -361,7 +355,7 @@ def clustered_fl(desk: Desk, name: str) -> Digests:
 def masked_jobs(desk: Desk, name: str) -> Digests:
     """Uploads of three clients, aggregates and unmaskings until the result is there."""
     case, pairwise, unit = f"masked_jobs/{name}", name.startswith("pairwise"), name.rpartition("-")[2]
-    algorithm: Settings = {} if unit == "record" else {"algorithm": "sphere_packing", "lloyd": {"steps": 2}}
+    algorithm: Settings = {} if unit == "record" else lake.packed(2)
     folder = desk.folder / "runs" / case
     between = ("--exchange", str(folder / "exchange"))
     ours = (*between, "--released", str(folder / "released"))

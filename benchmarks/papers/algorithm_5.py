@@ -71,7 +71,7 @@ def centers(config: FitConfig, parts: Parts, server: Rows, block: ClientBlock, s
         round_specs=functools.partial(round_specs, parts=parts),
         rounds=functools.partial(_rounds, parts=parts),
     )
-    final = in_memory.last_state(PublicFit.of(config, server, protocol), block, seed)
+    final = in_memory.last_state(PublicFit.of(config, server, protocol), [block], seed)
     found = np.asarray(final.model().centers, dtype=np.float64)
     return final.frame.restored(found) if isinstance(final.frame, MovedFrame) else found
 

@@ -25,8 +25,8 @@ EPSILONS = (0.4, 1.0, 2.0)
 MISSING_EPSILONS = (1.0, 2.0, 5.0)
 N_MISSING = 4
 LETTER: dict[str, dict[str, Any]] = {
-    "tuned": {"algorithm": "feddp_kmeans"},
-    "paper's shares": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
+    "tuned": METHODS["FedDP-KMeans (tuned)"],
+    "paper's shares": METHODS["FedDP-KMeans (paper's shares)"],
     "letter": METHODS["FedDP-KMeans (published)"],
 }
 TREE = "auto, no server data"

@@ -19,8 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement
 from benchmarks.machine import heading
-from benchmarks.papers import in_memory
-from dapple_dp.pipelines.kmeans.plan.public_fit import PublicFit
+from benchmarks.papers import feddp_baselines, in_memory
 from dapple_dp.transforms.core import loop
 
 N_CLUSTERS, N_FEATURES, ROUNDS = 5, 20, 8
@@ -74,8 +73,8 @@ def private(rows: Rows, start: Rows, means: Rows, epsilon: float, seed: int) -> 
     """Distances of a run whose server rows are its start: k of them, so that k-means++ takes each as a center."""
     norm = float(np.linalg.norm(means, axis=1).max() + 8.0)
     sections = {"lloyd": {"steps": ROUNDS}, "clipping": {"norm": norm, "center": "none"}}
-    config = in_memory.job("server_kmeanspp", "record", epsilon, N_CLUSTERS, seed, **sections)
-    fit = PublicFit.of(config, start)
+    config = in_memory.job("feddp_kmeans", "record", epsilon, N_CLUSTERS, seed, **sections)
+    fit = feddp_baselines.planned("server_kmeanspp", config, start)
     key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
     _, *states = loop.simulate(fit.initial, fit.rounds, [in_memory.client_block(rows, None)], key).states
     models = [np.asarray(each.model().centers, dtype=np.float64) for each in states]

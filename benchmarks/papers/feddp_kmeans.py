@@ -1,27 +1,27 @@
-"""Redraws the figures of FedDP-KMeans (Scott, Lampert, Saulpic 2025) and of its reviews, by `dapple sweep`.
+"""Redraws the figures of FedDP-KMeans (Scott, Lampert, Saulpic 2025) and of its reviews.
 
 - record: the mixture with 100 clients x 1000 rows, record level (Figure 1, left).
 - client-1000, client-2000, client-5000: clients x 50 rows, client level (Figures 5, 2 left, 6).
 - elbow: the number of clusters chosen among 1 to 20, both levels (additional experiments of the reviews).
-- sweep: the time that five private methods x seven epsilons x ten seeds take, record level.
 - census-*: rows of UCI Adult, silos of one employment class, record level, in place of the census of Figures 1 right, 3
   and 4; needs --data.
 
 `feddp_shares` draws Tables 2 to 5, `feddp_scores` the other figures of the reviews, `feddp_real` those whose data the
 network has.
 
-Every figure is a sweep that goes on where it was interrupted, in the folder given by --work.
+Methods of `fit` are sweeps that go on where they were interrupted, in the folder given by --work. Baselines that no job
+has (`feddp_baselines`) run on the same files.
 
     python -m benchmarks.papers.feddp_kmeans --data DATA --work WORK --out benchmarks/results/feddp_kmeans
 """
 
 import argparse
 import collections
+import itertools
 import logging
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ import pyarrow.parquet as pq
 
 from benchmarks import mixture
 from benchmarks.machine import heading, write
-from benchmarks.measurement import measured
+from benchmarks.papers.feddp_baselines import Lake
 from dapple_dp.api import fit
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.pipelines.trusted_zone import sweep
 from dapple_dp.pipelines.trusted_zone.sweep_folder import RESULTS_FILE
 from dapple_dp.schemas.kmeans.fit_config import validated
-from dapple_dp.schemas.trusted_zone.sweep_config import sweep_config
+from dapple_dp.schemas.trusted_zone.sweep_config import merged, sweep_config
 from dapple_dp.transforms.numerics.trusted_zone.curves import confidence_band
 
 EPSILONS = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0]
@@ -53,17 +53,13 @@ FEDDP: dict[str, dict[str, Any]] = {
     "FedDP-KMeans (paper's shares)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
     "FedDP-KMeans (published)": {"algorithm": "feddp_kmeans", "preset": "published", "clipping": {"center": "none"}},
 }
-BASELINES = {
-    "ServerKMeans++": {"algorithm": "server_kmeanspp"},
-    "ServerLloyds": {"algorithm": "server_lloyds"},
-    "SpherePacking": {"algorithm": "sphere_packing"},
-}
+BASELINES = {"ServerKMeans++": "server_kmeanspp", "ServerLloyds": "server_lloyds", "SpherePacking": "sphere_packing"}
 AS_PRINTED: dict[str, Any] = {"privacy": {"allocation": "paper"}, "clipping": {"center": "none"}}
-PRINTED = {f"{name} (published)": method | AS_PRINTED for name, method in BASELINES.items()}
+PRINTED = {f"{name} (published)": start for name, start in BASELINES.items()}
 """The baselines as the paper prints them: its noise, rows clipped around the origin, no shrinkage."""
 COMPARED = {"FedDP-KMeans (tuned)": tuple(BASELINES), "FedDP-KMeans (published)": tuple(PRINTED)}
 """Each with the baselines that have the same additions, or none."""
-POOLED = {"k-FED": {"algorithm": "k_fed"}, "Optimal": {"algorithm": "optimal"}}
+POOLED = {"Optimal": {"algorithm": "optimal"}}
 CLASSES = {"private": "Private", "self-employed": "Self-emp-not-inc", "local-government": "Local-gov"}
 CATEGORICAL = ["education", "marital_status", "occupation", "relationship", "race", "sex", "native_country"]
 NUMERIC = ["age", "capital_gain", "capital_loss", "hours_per_week"]
@@ -99,7 +95,6 @@ def _figures(arguments: argparse.Namespace) -> dict[str, Callable[[str], Lines]]
     found: dict[str, Callable[[str], Lines]] = {
         "record": lambda name: comparison(work, name, _record_job(work), seeds),
         "elbow": lambda name: elbow(work, name, seeds),
-        "sweep": lambda name: timed_sweep(work, name, seeds),
     }
     for client_level in CLIENTS:
         found[client_level] = lambda name: comparison(work, name, _client_job(work, name), max(seeds // 2, 1))
@@ -174,10 +169,7 @@ def run_sweep(work: Path, name: str, job: dict[str, Any], methods: dict[str, Any
 def comparison(work: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
     """Cost against epsilon of all methods, each with its best number of Lloyd rounds."""
     rows = run_sweep(work, f"{name}-feddp", job, FEDDP, seeds=seeds, settings={"lloyd.steps": STEPS})
-    rows += run_sweep(
-        work, f"{name}-baselines", job, BASELINES | PRINTED, seeds=seeds, settings={"lloyd.steps": BASELINE_STEPS}
-    )
-    rows += run_sweep(work, f"{name}-pooled", job, POOLED, seeds=min(seeds, 3))
+    rows += [*baselines(job, seeds), *run_sweep(work, f"{name}-pooled", job, POOLED, seeds=min(seeds, 3))]
     best = best_settings(rows)
     lines = ["Cost / n, mean of seeds; in brackets half the 95% interval and the number of Lloyd rounds T.", ""]
     lines += table(best, lambda each: f"{each['mean']:.2f} ({each['half']:.2f}, T={each['settings'][-1:] or '-'})")
@@ -185,17 +177,18 @@ def comparison(work: Path, name: str, job: dict[str, Any], seeds: int) -> Lines:
     return [*lines, *(line for each in verdicts for line in ("", *each))]
 
 
-def timed_sweep(work: Path, name: str, seeds: int) -> Lines:
-    """Seconds of a sweep that has not been begun."""
-    shutil.rmtree(work / f"sweep-{name}", ignore_errors=True)
-    job = _record_job(work) | {"lloyd": {"steps": 1}}
-    rows: Rows = []
-    used = measured(lambda: rows.extend(run_sweep(work, name, job, FEDDP | BASELINES, seeds=seeds)))
-    return [
-        f"{len(FEDDP | BASELINES)} methods x {len(EPSILONS)} epsilons x {seeds} seeds = {len(rows)} cells "
-        f"on {RECORD_ROWS:,} x 100 rows in one pipeline: {used['wall']:.0f} s wall, {used['cpu']:.0f} s CPU, "
-        f"peak RSS {used['rss']:.0f} MB."
-    ]
+def baselines(job: dict[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
+    """Cells of methods that no job has, on the rows of a job."""
+    lake = Lake.of(job)
+    varied = itertools.product((BASELINES | PRINTED).items(), BASELINE_STEPS, EPSILONS, range(seeds))
+    for (name, start), steps, epsilon, seed in varied:
+        changes = {"lloyd": {"steps": steps}, "privacy": {"epsilon": epsilon}, "seed": seed}
+        asked = merged(merged(job, AS_PRINTED if name in PRINTED else {}), changes)
+        cost = lake.cost(lake.started(start, asked, seed))
+        yield {"method": name, "epsilon": epsilon, "settings": f"lloyd.steps={steps}", "cost": cost}
+    for seed in range(min(seeds, 3)):
+        cost = lake.cost(lake.k_fed(job["n_clusters"], seed))
+        yield {"method": "k-FED", "epsilon": None, "settings": "", "cost": cost}
 
 
 def best_settings(rows: Rows) -> dict[str, dict[float | None, dict[str, Any]]]:

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import measurement, mixture
 from benchmarks.machine import heading
-from benchmarks.papers import in_memory
+from benchmarks.papers import feddp_baselines, in_memory
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.numerics.trusted_zone import clustering_scores
 
@@ -36,13 +36,14 @@ MISSING_STEPS = (0, 2, 5)
 SILHOUETTE_ROWS = 2_000
 PER_COMPONENT = 20
 METHODS: dict[str, dict[str, Any]] = {
-    "FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans"},
-    "FedDP-KMeans (paper's shares)": {"algorithm": "feddp_kmeans", "privacy": {"allocation": "paper"}},
-    "FedDP-KMeans (published)": {"algorithm": "feddp_kmeans", "preset": "published", "clipping": {"center": "none"}},
-    "ServerKMeans++": {"algorithm": "server_kmeanspp", "lloyd": {"steps": 2}},
-    "ServerLloyds": {"algorithm": "server_lloyds", "lloyd": {"steps": 2}},
-    "SpherePacking": {"algorithm": "sphere_packing", "lloyd": {"steps": 5}},
+    "FedDP-KMeans (tuned)": {},
+    "FedDP-KMeans (paper's shares)": {"privacy": {"allocation": "paper"}},
+    "FedDP-KMeans (published)": {"preset": "published", "clipping": {"center": "none"}},
+    "ServerKMeans++": {"start": "server_kmeanspp", "lloyd": {"steps": 2}},
+    "ServerLloyds": {"start": "server_lloyds", "lloyd": {"steps": 2}},
+    "SpherePacking": {"start": "sphere_packing", "lloyd": {"steps": 5}},
 }
+"""Settings of a job of feddp_kmeans, and the start of a baseline."""
 WITH_SERVER = [name for name in METHODS if name != "SpherePacking"]
 OPTIMAL = "Optimal"
 Rows = NDArray[np.float64]
@@ -92,10 +93,13 @@ def draw(n_rows: int) -> Drawn:
 
 def fitted(drawn: Drawn, client_rows: int | None, method: dict[str, Any], epsilon: float, seed: int) -> Rows:
     """Centers of one private run."""
-    sections = {name: value for name, value in method.items() if name != "algorithm"}
+    sections = {name: value for name, value in method.items() if name != "start"}
     unit = "record" if client_rows is None else "client"
-    config = in_memory.job(method["algorithm"], unit, epsilon, len(drawn.best), seed, **sections)
-    return in_memory.centers(config, drawn.server, in_memory.client_block(drawn.rows, client_rows), seed)
+    config = in_memory.job("feddp_kmeans", unit, epsilon, len(drawn.best), seed, **sections)
+    block = in_memory.client_block(drawn.rows, client_rows)
+    if (start := method.get("start")) is None:
+        return in_memory.centers(config, drawn.server, block, seed)
+    return in_memory.last_state(feddp_baselines.planned(start, config, drawn.server), [block], seed).model().centers
 
 
 def scored(drawn: Drawn, centers: Rows) -> Scores:
@@ -162,7 +166,7 @@ def missing(seeds: int) -> list[str]:
 
 def _cost(drawn: Drawn, method: dict[str, Any], steps: int, epsilon: float, seeds: int) -> float:
     """Mean cost of some runs with so many Lloyd steps; infinite for a start that no row has been asked about."""
-    if not steps and not method["algorithm"].startswith("feddp"):
+    if not steps and "start" in method:
         return np.inf
     changed = method | {"lloyd": {"steps": steps}}
     runs = [fitted(drawn, None, changed, epsilon, seed) for seed in range(seeds)]

@@ -27,7 +27,7 @@ _TOY_SWEEP = {
     "STEPS": [0],
     "BASELINE_STEPS": [1],
     "FEDDP": {"FedDP-KMeans (tuned)": {"algorithm": "feddp_kmeans", "feddp_kmeans": {"restarts": 20}}},
-    "BASELINES": {"ServerKMeans++": {"algorithm": "server_kmeanspp"}},
+    "BASELINES": {"ServerKMeans++": "server_kmeanspp"},
     "PRINTED": {},
     "COMPARED": {"FedDP-KMeans (tuned)": ("ServerKMeans++",)},
     "POOLED": {"Optimal": {"algorithm": "optimal"}},

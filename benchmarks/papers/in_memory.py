@@ -4,7 +4,7 @@ The keys of this noise are public, so nothing here may be released.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,11 @@ def centers(config: FitConfig, server: Rows, block: ClientBlock, seed: int) -> R
       block: all rows.
       seed: of the noise.
     """
-    return np.asarray(last_state(PublicFit.of(config, server), block, seed).model().centers, dtype=np.float64)
+    return np.asarray(last_state(PublicFit.of(config, server), [block], seed).model().centers, dtype=np.float64)
 
 
-def last_state(fit: PublicFit, block: ClientBlock, seed: int) -> Any:
-    """The state after the last round of a planned fit; other arguments as of `centers`."""
+def last_state(fit: PublicFit, blocks: Sequence[ClientBlock], seed: int) -> Any:
+    """The state after the last round of a planned fit on the rows of all blocks; `seed` as of `centers`."""
     key = hashlib.sha256(b"papers in memory, a public key/%d" % seed).digest()
     with threadpool_limits(limits=1):
-        return loop.simulate(fit.initial, fit.rounds, [block], key).states[-1]
+        return loop.simulate(fit.initial, fit.rounds, blocks, key).states[-1]

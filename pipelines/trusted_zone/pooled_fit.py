@@ -1,4 +1,4 @@
-"""The `fit` job without privacy: k-FED or pooled k-means, for the trusted zone."""
+"""The `fit` job without privacy: pooled k-means, for the trusted zone."""
 
 import functools
 import logging
@@ -15,7 +15,6 @@ from dapple_dp.pipelines.run.run_keys import own_key
 from dapple_dp.pipelines.tables.client_staging import staged_by_client
 from dapple_dp.pipelines.tables.features import with_features
 from dapple_dp.pipelines.tables.private_source import JobRows, private_source
-from dapple_dp.schemas.choices import PooledAlgorithm
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE, Zone
 from dapple_dp.schemas.kmeans.jobs.pooled_config import PooledFitConfig, validated_pooled
 from dapple_dp.schemas.kmeans.model import ClusterModel
@@ -32,13 +31,13 @@ from dapple_dp.transforms.files.stores import join
 from dapple_dp.transforms.files.untrusted import TableForm
 from dapple_dp.transforms.tables.read import CheckRows, ListShards
 from dapple_dp.transforms.tables.source import Source
-from dapple_dp.transforms.trusted_zone.pooled_kmeans import ClusterByClient, ClusterPooledRows
+from dapple_dp.transforms.trusted_zone.pooled_kmeans import ClusterPooledRows
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
-    """Rows of a job, for staging; k-FED needs whole clients.
+    """Rows of a job, for staging.
 
     Args:
       config: the job.
@@ -50,7 +49,7 @@ def job_rows(config: PooledFitConfig, listed: Source | None = None) -> JobRows:
     source = private_source(config, listed)
     server = server_files(config.server_data, config.data, source)
     encoder = learned_encoder(config.data, config.encode, server)
-    contract = TableContract.from_config(config.data, by_client=config.by_client, encoder=encoder)
+    contract = TableContract.from_config(config.data, encoder=encoder)
     return JobRows(data=config.data, source=source, contract=contract)
 
 
@@ -58,12 +57,7 @@ def centers(
     shards: beam.PCollection, config: PooledFitConfig, contract: TableContract, label: str = "Cluster"
 ) -> beam.PCollection:
     """Adds the algorithm to a pipeline; returns one element, centers of shape (n_clusters, n_features), not private."""
-    cluster: beam.PTransform
-    if config.algorithm is PooledAlgorithm.K_FED:
-        cluster = ClusterByClient(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
-    else:
-        cluster = ClusterPooledRows(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
-    return shards | label >> cluster
+    return shards | label >> ClusterPooledRows(contract=contract, n_clusters=config.n_clusters, seed=config.seed)
 
 
 def build(root: beam.Pipeline, config: PooledFitConfig, rows: JobRows, folder: str) -> None:

@@ -56,8 +56,7 @@ class AnyFit(JobSettings):
     """Python alternative for algorithms that `DPKMeans` doesn't run; empty for those that it runs."""
 
     algorithm: Algorithm = Field(
-        description="the algorithm to run, where auto is a choice by what is public, and server_kmeanspp, "
-        f"server_lloyds and sphere_packing are baselines: {', '.join(Algorithm)}"
+        description=f"the algorithm to run, where auto is a choice by what is public: {', '.join(Algorithm)}"
     )
     data: DataConfig = Field(description="the section of the private table with path and features")
     server_data: OptionalServerData = Field(
@@ -146,11 +145,6 @@ class AnyFit(JobSettings):
           read: (path, name of the setting) -> text; raises ConfigError.
         """
         return self.model_copy(update={"encode": with_vocabularies(self.encode, read)})
-
-    @property
-    def buys_its_start(self) -> bool:
-        """True if the centers before the Lloyd rounds come from private data and cost part of the budget."""
-        return self.algorithm in (Algorithm.FEDDP_KMEANS, Algorithm.CENTRAL_TREE)
 
     @property
     def starts_warm(self) -> bool:
@@ -324,7 +318,7 @@ class AnyFit(JobSettings):
     @pydantic.model_validator(mode="after")
     def _shares_leave_something(self) -> Self:
         shares = {
-            "lloyd.share": self.lloyd.share if self.lloyd.steps and self.buys_its_start else 0.0,
+            "lloyd.share": self.lloyd.share if self.lloyd.steps else 0.0,
             "quality.share": self.quality.share if self.quality else 0.0,
             "the private norm": PRIVATE_NORM_SHARE if self.clipping.norm is ClippingRule.PRIVATE else 0.0,
         }

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from dapple_dp.schemas.kmeans.spherical_config import SphericalFit
     from dapple_dp.schemas.kmeans.tree_config import CentralTreeFit
 
-    FitConfig: TypeAlias = (
-        "FedDPKMeansFit | CentralTreeFit | SphericalFit | KPrototypesFit | DPMediansFit | DPLloydFit | ServerStartFit"
-    )
+    FitConfig: TypeAlias = "FedDPKMeansFit | CentralTreeFit | SphericalFit | KPrototypesFit | DPMediansFit | DPLloydFit"
 else:
     FitConfig = AnyFit
 
@@ -87,32 +85,6 @@ class FedDPKMeansFit(AnyFit):
             )
 
 
-class ServerStartFit(AnyFit):
-    """One `fit` job of a baseline, whose Lloyd rounds spend the whole budget."""
-
-    algorithm: Literal[Algorithm.SERVER_KMEANSPP, Algorithm.SERVER_LLOYDS, Algorithm.SPHERE_PACKING] = Field(
-        description="server_kmeanspp, server_lloyds or sphere_packing"
-    )
-
-    def _check_algorithm(self) -> None:
-        if self.lloyd.steps < 1:
-            raise ConfigError(
-                f"lloyd.steps must be at least 1 for algorithm {self.algorithm}, got {self.lloyd.steps}; "
-                "these rounds spend its whole budget."
-            )
-        self._check_given_count()
-        if self.clipping.norm is ClippingRule.PRIVATE:
-            raise ConfigError(
-                f"clipping.norm must be server_radius or a number for algorithm {self.algorithm}, got 'private'; "
-                "give the norm in feature units."
-            )
-        if self.server_data is None and self.algorithm is not Algorithm.SPHERE_PACKING:
-            raise ConfigError(
-                f"server_data is required for algorithm {self.algorithm}; give a server_data section, or use "
-                "algorithm sphere_packing."
-            )
-
-
 class _Fits(Mapping[str, type[AnyFit]]):
     """Class of the jobs of each algorithm, imported on first use."""
 
@@ -123,9 +95,6 @@ class _Fits(Mapping[str, type[AnyFit]]):
         Algorithm.K_PROTOTYPES: "prototypes_config:KPrototypesFit",
         Algorithm.DP_MEDIANS: "medians_config:DPMediansFit",
         Algorithm.DP_LLOYD: "lloyd_config:DPLloydFit",
-        Algorithm.SERVER_KMEANSPP: "fit_config:ServerStartFit",
-        Algorithm.SERVER_LLOYDS: "fit_config:ServerStartFit",
-        Algorithm.SPHERE_PACKING: "fit_config:ServerStartFit",
     }
 
     def __getitem__(self, algorithm: str) -> "type[FitConfig]":

@@ -24,6 +24,7 @@ _OF_STREAM = "use `dapple stream`, whose section stream has the calendar of the 
 _TO_ENTRY = "write it into deployment.yaml beside the release"
 _OF_ALGORITHM_5 = "leave it out: Algorithm 5 of the paper is code of benchmarks/papers, and no better on data"
 _OF_IMAGES = "use mlp; `python -m benchmarks.papers --draw r-dpcfl-cnn` runs networks for images"
+_OF_BASELINES = "or run `python -m benchmarks.papers --draw feddp-record` for the figure of the paper"
 _FIXED_START = "leave it out: a private start takes half of the budget"
 _OF_R_DPCFL = "is code of benchmarks/papers, to compare R-DPCFL with"
 _BASELINES = "global ifca local mr_mtl oracle"
@@ -71,7 +72,7 @@ GONE: Mapping[str, Gone] = {
     "feddp_kmeans.init": Gone("use algorithm central_tree with lloyd.steps", "feddp_init", "restarts"),
     "feddp_kmeans.reduce_diameter": Gone(_OF_ALGORITHM_5, None, "restarts"),
     "feddp_kmeans.simplify": Gone(_OF_ALGORITHM_5, None, "restarts"),
-    "k_fed": Gone("leave it out: each client finds n_clusters centers"),
+    "k_fed": Gone("leave it out: k-FED is code of benchmarks/papers"),
     "keep_staging": Gone(
         "leave it out: copies of private rows go with the run; dapple prepare makes one", False, "lloyd"
     ),
@@ -93,6 +94,10 @@ GONE: Mapping[str, Gone] = {
 """Removed settings by dotted name."""
 GONE_VALUES: Mapping[tuple[str, str], str] = {
     **{("algorithm", name): f"use r_dpcfl: {name} {_OF_R_DPCFL}" for name in _BASELINES.split()},
+    ("algorithm", "k_fed"): f"use optimal, {_OF_BASELINES}",
+    ("algorithm", "server_kmeanspp"): f"use feddp_kmeans, {_OF_BASELINES}",
+    ("algorithm", "server_lloyds"): f"use feddp_kmeans, {_OF_BASELINES}",
+    ("algorithm", "sphere_packing"): f"use central_tree, {_OF_BASELINES}",
     ("algorithm", "windows"): _OF_STREAM,
     ("privacy.accountant", "paper_code"): "leave privacy.accountant out: the same divergences give a smaller epsilon",
     ("privacy.shares", "a section"): "use auto, which simulates shares on the server data, or leave it out",

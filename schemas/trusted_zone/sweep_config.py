@@ -288,9 +288,8 @@ def _check_scored(cells: tuple[SweepCell, ...], options: SweepOptions) -> None:
 
 def _by_client(config: FitConfig | PooledFitConfig) -> bool:
     """Returns whether a run reads all rows of a client together."""
-    if isinstance(config, PooledFitConfig):
-        return config.by_client
-    return config.privacy.unit is PrivacyUnit.CLIENT or config.data.max_rows_per_client is not None
+    whole = not isinstance(config, PooledFitConfig) and config.privacy.unit is PrivacyUnit.CLIENT
+    return whole or config.data.max_rows_per_client is not None
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

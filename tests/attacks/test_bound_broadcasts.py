@@ -83,7 +83,7 @@ def test_a_job_binds_and_leaves_no_digest(tmp_path, monkeypatch):
     once = bound_broadcast.write_once
     monkeypatch.setattr(bound_broadcast, "write_once", noted)
     rows = lake.write_files(tmp_path / "lake", [lake.table_of(lake.mixture(40))])
-    job = lake.job(rows, lake.write_server(tmp_path / "server.parquet"), algorithm="server_lloyds", lloyd={"steps": 2})
+    job = lake.job(rows, lake.write_server(tmp_path / "server.parquet"), **lake.packed(2))
     outcome = lake.run_job(job, tmp_path)
     assert outcome.code == 0, outcome.err
     assert len(set(seen)) == 2

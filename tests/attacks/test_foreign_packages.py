@@ -92,8 +92,7 @@ def test_jobs_run_where_the_names_are_taken(way, project):
     for name in NAMES:
         (project / name / "__init__.py").write_text("raise SystemExit('of Acme')\n")
     path = lake.write_lake(project / "lake", lake.mixture(300))
-    changes = {"clipping__norm": 10.0, "clipping__center": "none", "lloyd__steps": 1}
-    (project / "job.yaml").write_text(json.dumps(lake.job(path, None, algorithm="sphere_packing", **changes)))
+    (project / "job.yaml").write_text(json.dumps(lake.job(path, None, **lake.packed(1))))
     done = way("-m", "dapple_dp", "fit", "--config", "job.yaml", "--output", "out", cwd=project)
     assert done.returncode == 0, done.stderr
     assert (project / "out" / "report.html").stat().st_size > 10_000

@@ -66,8 +66,8 @@ def fit_job(world, folder, **settings):
     return lake.run_job(lake.job(world.path, world.server, **settings), folder)
 
 
-def pooled_job(world, folder, algorithm):
-    settings = {"experimental": True, "algorithm": algorithm, "data": lake_settings(world), "n_clusters": 3}
+def pooled_job(world, folder):
+    settings = {"algorithm": "optimal", "data": lake_settings(world), "n_clusters": 3}
     return lake.run_job(settings, folder)
 
 
@@ -102,8 +102,7 @@ JOBS = {
     "fit": fit_job,
     "fit of clients": functools.partial(fit_job, unit="client"),
     "fit under masks": functools.partial(fit_job, trust="masked"),
-    "k_fed": functools.partial(pooled_job, algorithm="k_fed"),
-    "optimal": functools.partial(pooled_job, algorithm="optimal"),
+    "optimal": pooled_job,
     "assign": functools.partial(model_job, name="assign"),
     "evaluate": functools.partial(model_job, name="evaluate"),
     "prepare": prepare_job,

@@ -103,7 +103,7 @@ def jobs(folder):
     return {
         "fit": lake.job(data, server),
         "topics": lake.job(data, None, "client", **topics),
-        "fit (pooled)": {"experimental": True, "algorithm": "k_fed", "data": rows, "n_clusters": 3},
+        "fit (pooled)": {"experimental": True, "algorithm": "optimal", "data": rows, "n_clusters": 3},
         "stream": _stream(folder, data),
         "prepare": {"data": rows, "prepare": {"shards": 2}},
         "assign": model | {"assign": {}},
@@ -231,8 +231,7 @@ def said(folder, clients):
     points = lake.mixture(len(clients))
     halves = np.array_split(np.arange(len(clients)), 2)
     data = lake.write_files(folder / "lake", [lake.table_of(points[rows], clients[rows]) for rows in halves])
-    settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
-    del settings["feddp_kmeans"]
+    settings = lake.job(data, None, "client", **lake.packed(1))
     outcome = lake.run_job(settings, folder, "--run_id", "r")
     assert outcome.code == 0, outcome.err
     shutil.rmtree(folder / "lake")

@@ -100,17 +100,12 @@ def test_a_second_attempt_without_a_ledger_is_refused(root):
 
 def job_of_records(folder):
     data = lake.write_lake(folder / "lake", lake.mixture(60))
-    settings = lake.job(data, None, algorithm="sphere_packing", lloyd={"steps": 1})
-    del settings["feddp_kmeans"]
-    return settings
+    return lake.job(data, None, **lake.packed(1))
 
 
 def test_a_store_that_cannot_tell_is_refused_in_a_sentence(tmp_path):
     with stores.store(conditional=False) as root:
-        settings = lake.job(
-            lake.write_lake(tmp_path / "lake", lake.mixture(60)), None, algorithm="sphere_packing", lloyd={"steps": 1}
-        )
-        del settings["feddp_kmeans"]
+        settings = job_of_records(tmp_path)
         config = tmp_path / "job.yaml"
         config.write_text(json.dumps(settings))
         words = ("fit", "--config", str(config), "--output", f"{root}bucket/out", "--run_id", "r")
@@ -120,10 +115,7 @@ def test_a_store_that_cannot_tell_is_refused_in_a_sentence(tmp_path):
 
 
 def test_a_run_writes_to_a_store_and_leaves_neither_key_nor_nonce(root, tmp_path):
-    settings = lake.job(
-        lake.write_lake(tmp_path / "lake", lake.mixture(60)), None, algorithm="sphere_packing", lloyd={"steps": 1}
-    )
-    del settings["feddp_kmeans"]
+    settings = job_of_records(tmp_path)
     settings["key_uri"] = lake.write_key(tmp_path / "key")
     config = tmp_path / "job.yaml"
     config.write_text(json.dumps(settings))
@@ -156,9 +148,7 @@ def split_rows(folder, shift=0.0):
     points, clients = lake.mixture(60) + shift, np.arange(60) % 12
     halves = (slice(0, 30), slice(30, 60))
     data = lake.write_files(folder, [lake.table_of(points[half], clients[half]) for half in halves])
-    settings = lake.job(data, None, "client", algorithm="sphere_packing", lloyd={"steps": 1})
-    del settings["feddp_kmeans"]
-    return lake.planned(settings)
+    return lake.planned(lake.job(data, None, "client", **lake.packed(1)))
 
 
 def ids_in(rows):

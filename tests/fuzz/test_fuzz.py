@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     data = lake.write_lake(folder / "lake", lake.mixture(30), n_files=1)
     server = lake.write_server(folder / "server.parquet")
     models.write_model(folder / "fit", np.eye(3, 4))
-    (folder / "fit.yaml").write_text(json.dumps(lake.job(data, server, algorithm="server_kmeanspp")))
+    (folder / "fit.yaml").write_text(json.dumps(lake.job(data, server)))
     assign = {"model": str(folder / "fit"), "data": {"path": data, "features": "x"}}
     (folder / "assign.yaml").write_text(json.dumps(assign))
     return folder

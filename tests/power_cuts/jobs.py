@@ -358,7 +358,7 @@ class Masked(Job):
     def steps(self) -> Iterator[Step]:
         """The run is opened, messages are sent, summed and unmasked; the first of each kind is cut."""
         (self.disk / "jobs").mkdir()
-        self.parties = _parties(self.disk / "jobs", algorithm="server_lloyds", lloyd={"steps": 1})
+        self.parties = _parties(self.disk / "jobs", **lake.packed(1))
         ledger = ledgers.new_ledger(self.disk, Limit(epsilon=1000.0, delta=1e-3), "visits")
         self.parties.aggregator(threshold=2, ledger=ledger.path, name="visits", unit="record")
         places = ["--exchange", self.parties.exchange]

@@ -107,7 +107,7 @@ class TrustedZone(Outputs):
         yield self.job("prepare", {"data": rows, "prepare": {"shards": 2}}, "prepared")
         yield self.job("assign", model | {"assign": {}}, "assigned")
         yield self.job("evaluate", model | {"evaluate": {}}, "evaluated")
-        yield self.job("fit", {"experimental": True, "algorithm": "k_fed", "data": rows, "n_clusters": 3}, "pooled")
+        yield self.job("fit", {"algorithm": "optimal", "data": rows, "n_clusters": 3}, "pooled")
 
 
 class Sweep(Outputs):
@@ -116,7 +116,7 @@ class Sweep(Outputs):
     def steps(self) -> Iterator[Step]:
         """Two methods, one of them private."""
         server = lake.write_server(self.folder / "server.parquet")
-        methods = {name: sweeps.METHODS[name] for name in ("packing", "k-FED")}
+        methods = {name: sweeps.METHODS[name] for name in ("full", "optimum")}
         step = self.job("sweep", sweeps.settings(self.lake(60), server, methods), "swept")
         yield step._replace(words=step.words[:-2])
 

@@ -224,8 +224,7 @@ def test_a_project_with_packages_called_as_folders_of_dapple(cluster, tmp_path):
     """The driver has both, and workers of other processes find Dapple's."""
     project = installed.acme_project(tmp_path)
     path = lake.write_lake(project / "lake", lake.mixture(300))
-    changes = {"clipping__norm": 10.0, "clipping__center": "none", "lloyd__steps": 1}
-    (project / "job.yaml").write_text(json.dumps(lake.job(path, None, algorithm="sphere_packing", **changes)))
+    (project / "job.yaml").write_text(json.dumps(lake.job(path, None, **lake.packed(1))))
     theirs = ", ".join(f"{name}.mine" for name in installed.ACME)
     script = f"import sys, {theirs}\nfrom dapple_dp.command import main\nsys.exit(main())\n"
     (project / "run.py").write_text(script)

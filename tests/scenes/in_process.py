@@ -7,8 +7,8 @@ another flag of Beam, and keeps it.
 """
 
 _NAMES = """
-    test_baselines test_crash_points test_csv_dialects test_csv_jobs test_csv_seams test_csv_values test_dp_lloyd
-    test_edge_cases test_encode test_epoch test_first_job test_ledger_runs test_medians_fit test_one_record
+    test_crash_points test_csv_dialects test_csv_jobs test_csv_seams test_csv_values test_dp_lloyd
+    test_edge_cases test_elbow test_encode test_epoch test_first_job test_ledger_runs test_medians_fit test_one_record
     test_own_bounds test_patterns test_quality test_run_keys test_server_choices_fit test_server_rows_beside_a_box
     test_spherical_fit test_table_runs test_tables test_tree_fit test_verify test_width
 """

@@ -175,6 +175,13 @@ def job(data: str, server: str | None, unit: str = "record", **settings: Any) ->
     return found
 
 
+def packed(steps: int) -> dict[str, Any]:
+    """What `job` changes for a small job of so many rounds, each of sums and counts, from public centers in a box."""
+    rounds = {"domain": [-8, 8], "init": "sphere_packing", "steps": steps}
+    clipping = {"clipping__norm": "domain", "clipping__center": "none"}
+    return {"algorithm": "dp_lloyd", "dp_lloyd": rounds, "lloyd": {}, **clipping}
+
+
 def fit_of(settings: Mapping[str, Any]) -> FitConfig:
     """The job of a fit, or of a window as streams write it."""
     return of_kind(WindowsFit, settings) if settings["algorithm"] == "windows" else validated(settings)

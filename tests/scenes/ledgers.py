@@ -52,8 +52,7 @@ class Place:
         self.lake = lake.write_files(folder / "lake", tables)
         self.server = lake.write_server(folder / "server.parquet")
         self.ledger = new_ledger(folder, Limit(epsilon=epsilon, delta=1e-5))
-        job = {"algorithm": "server_lloyds", "lloyd": {"steps": 2}, "data__name": "census"}
-        job |= {"ledger": str(folder / "ledger.sqlite")}
+        job = lake.packed(2) | {"data__name": "census", "ledger": str(folder / "ledger.sqlite")}
         self.job = lake.job(self.lake, self.server, unit, **(job | settings))
 
     def words(self, output: str, run_id: str, **settings: Any) -> list[str]:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dapple_dp.schemas.choices import Algorithm
-from dapple_dp.transforms.kmeans.lloyd import rounds as lloyd
-from dapple_dp.transforms.kmeans.protocols import protocol_of
 
 _DAY = "2026-01-01"
 _IN_A_BOX = {"dp_lloyd": {"domain": [-8, 8], "steps": 5}, "clipping": {"norm": "domain", "center": "none"}}
@@ -34,9 +32,6 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
             name: {"kind": "one_hot", "vocabulary": listed} for name, listed in (("b", ["x"]), ("c", ["x", "y"]))
         },
     },
-    Algorithm.SERVER_KMEANSPP: {"lloyd": {"steps": 2}},
-    Algorithm.SERVER_LLOYDS: {"lloyd": {"steps": 2}},
-    Algorithm.SPHERE_PACKING: {"lloyd": {"steps": 2}},
     "windows": {
         "data__name": "days",
         "server_data": "none",
@@ -49,8 +44,6 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
 """What `tests.scenes.lake.job` changes for an algorithm."""
 ALONE = tuple(each for each in JOBS if each != "windows")
 """Algorithms of jobs that follow no other run; one reads codes, which `tests.scenes.lake` writes if asked."""
-OF_THEIR_OWN = tuple(each for each in ALONE if protocol_of(each).rounds is not lloyd.rounds)
-"""Those that are more than Lloyd rounds."""
 
 
 def settings_of(algorithm: str) -> dict[str, Any]:

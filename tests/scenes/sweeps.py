@@ -13,8 +13,7 @@ from tests.scenes import lake
 METHODS = {
     "rows": {"algorithm": "feddp_kmeans"},
     "clients": {"algorithm": "feddp_kmeans", "privacy": {"unit": "client"}},
-    "packing": {"algorithm": "sphere_packing", "lloyd": {"steps": 2}},
-    "k-FED": {"algorithm": "k_fed"},
+    "full": {"algorithm": "feddp_kmeans", "feddp_kmeans": {"space": "full"}, "lloyd": {"steps": 2}},
     "optimum": {"algorithm": "optimal"},
 }
 

@@ -4,10 +4,10 @@ Most of them compare what several runs release. Those with slow tests are here, 
 """
 
 _NAMES = """
-    test_asked_twice test_assign test_audit_runs test_bad_files test_baselines test_beam_yaml test_cells
+    test_asked_twice test_assign test_audit_runs test_bad_files test_beam_yaml test_cells
     test_clean_after_kills test_client_epoch test_client_id_kinds test_clustered_fl test_clustered_rounds
     test_crash_points test_csv_dialects test_csv_jobs test_csv_seams test_csv_tutorial test_dp_lloyd
-    test_edge_cases test_encode test_epoch_crashes test_estimator test_exactness
+    test_edge_cases test_elbow test_encode test_epoch_crashes test_estimator test_exactness
     test_exchange_senders test_fan_in test_federated_digits test_first_job test_flink test_foreign_packages
     test_graph test_input_digests test_interruption test_k_prototypes_fit test_key_checks test_ledger_runs
     test_ledger_store test_local_runners test_medians_fit test_noise_share_jobs test_outputs test_pairwise_garbage

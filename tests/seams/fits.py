@@ -62,9 +62,6 @@ FACTORS = (
         dp_medians={},
         central_tree={},
         auto={},
-        server_kmeanspp={},
-        server_lloyds={},
-        sphere_packing={},
         spherical={},
         k_prototypes={},
     ),
@@ -280,9 +277,7 @@ def _algorithm(row: Row) -> Settings:
             if no_server
             else {"clipping.norm": "server_radius"}
         )
-    if name in ("server_kmeanspp", "server_lloyds", "sphere_packing") or (
-        row["start"] in ("warm", "memory") and name == "feddp_kmeans"
-    ):
+    if row["start"] in ("warm", "memory") and name == "feddp_kmeans":
         found["lloyd.steps"] = 1
     return found
 
@@ -364,17 +359,16 @@ def settings(row: Row, place: Place) -> Settings:
 
 
 BEYOND = {
-    "algorithm": ("dp_medians", "server_kmeanspp", "server_lloyds", "sphere_packing", "k_prototypes"),
+    "algorithm": ("dp_medians", "k_prototypes"),
     "allocation": ("paper", "published"),
     "init": ("server_kmeanspp", "feddp_init", "central_tree"),
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
 OF_LLOYD = "dp_lloyd isn't supported for algorithm"
 OF_TREE = "tree isn't supported for algorithm"
-NOT_LLOYD = "feddp_kmeans|central_tree|server_kmeanspp|server_lloyds|sphere_packing|spherical"
+NOT_LLOYD = "feddp_kmeans|central_tree|spherical"
 NOT_SPHERICAL = NOT_LLOYD.removesuffix("|spherical")
 PROTOTYPES = "k_prototypes"
-SERVER_STARTS = "server_kmeanspp|server_lloyds|sphere_packing"
 OPTIONS = "feddp_kmeans may hold only restarts for algorithm"
 EXCLUDED = (
     # A section is of one algorithm; `auto` may have sections of all.
@@ -388,7 +382,7 @@ EXCLUDED = (
         rounds="plain|shrunken",
     ),
     excluded("recurring.memory isn't supported for algorithm dp_medians", algorithm="dp_medians", start="memory"),
-    excluded(OF_TREE, algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}", tree="shallow|centered"),
+    excluded(OF_TREE, algorithm="dp_lloyd|dp_medians|spherical", tree="shallow|centered"),
     excluded(
         OF_TREE,
         algorithm="feddp_kmeans",
@@ -396,13 +390,13 @@ EXCLUDED = (
     ),
     excluded(
         OPTIONS,
-        algorithm=f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}",
+        algorithm="dp_lloyd|dp_medians|central_tree|spherical",
         feddp="full|subspace",
     ),
     excluded("trust must be masked if there is a masked section", trust="central", noise_by="both|clients"),
     excluded(
         "n_clusters must be an integer for algorithm",
-        algorithm=f"dp_lloyd|dp_medians|spherical|{SERVER_STARTS}",
+        algorithm="dp_lloyd|dp_medians|spherical",
         n_clusters="elbow",
     ),
     excluded(
@@ -418,12 +412,11 @@ EXCLUDED = (
         algorithm="central_tree|spherical",
         allocation="paper|auto_shares",
     ),
-    excluded("privacy.shares: auto needs algorithm feddp_kmeans", algorithm=SERVER_STARTS, allocation="auto_shares"),
     # The printed method is one of the settings of FedDP-KMeans.
     *(
         excluded("preset isn't supported for algorithm", allocation="published", **cells)
         for cells in (
-            {"algorithm": f"dp_lloyd|dp_medians|central_tree|spherical|{SERVER_STARTS}"},
+            {"algorithm": "dp_lloyd|dp_medians|central_tree|spherical"},
             {"algorithm": "auto", "server": "none"},
         )
     ),
@@ -433,7 +426,7 @@ EXCLUDED = (
     excluded("feddp_kmeans.space must be subspace for preset", allocation="published", feddp="full"),
     excluded("clipping.norm must be", algorithm=NOT_LLOYD, clipping="domain"),
     excluded("clipping.norm must be domain or a number", algorithm="dp_lloyd|dp_medians", clipping="private"),
-    excluded("clipping.norm must be", algorithm=f"spherical|{SERVER_STARTS}", clipping="private"),
+    excluded("clipping.norm must be", algorithm="spherical", clipping="private"),
     excluded("clipping.center must be none for algorithm spherical", algorithm="spherical", clipping="centered"),
     excluded("clipping.norm must equal tree.radius", algorithm="central_tree", clipping="number|private"),
     excluded(
@@ -445,7 +438,7 @@ EXCLUDED = (
     excluded("lloyd.steps isn't supported for algorithm spherical", algorithm="spherical", lloyd="steps"),
     excluded(
         "(spherical|names) isn't supported for algorithm",
-        algorithm=f"dp_lloyd|dp_medians|auto|feddp_kmeans|central_tree|{SERVER_STARTS}",
+        algorithm="dp_lloyd|dp_medians|auto|feddp_kmeans|central_tree",
         sphere="steps|words|vocabulary",
     ),
     excluded("names.column must differ from", sphere="words|vocabulary", columns="pattern|one_hot|mixed"),
@@ -453,10 +446,9 @@ EXCLUDED = (
     excluded("names isn't supported for a sweep", sphere="words|vocabulary", command="sweep"),
     excluded(
         "doesn't support a warm start",
-        algorithm=f"central_tree|spherical|{SERVER_STARTS}",
+        algorithm="central_tree|spherical",
         start="warm|memory",
     ),
-    excluded("server_data is required for algorithm", algorithm="server_kmeanspp|server_lloyds", server="none"),
     excluded("clipping.center must be 'none' without server_data", server="none", clipping="centered"),
     excluded(
         "server_data is required for dp_lloyd.init",

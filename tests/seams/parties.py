@@ -29,7 +29,6 @@ FACTORS = (
         "algorithm",
         dp_lloyd={"algorithm": "dp_lloyd", "dp_lloyd.init": "sphere_packing", "dp_lloyd.steps": 1},
         feddp_kmeans=_FEDDP,
-        sphere_packing={"algorithm": "sphere_packing", "clipping.norm": "server_radius", "lloyd.steps": 1},
         central_tree={"algorithm": "central_tree", "tree.radius": 16.0, "tree.depth": 2},
     ),
     factor("scheme", "masked.threshold", shared_secret={}, pairwise={"masked.scheme": "pairwise"}),
@@ -71,7 +70,7 @@ EXCLUDED = (
     excluded("this job needs masked.state_uri", places="no_state"),
     excluded("this job needs masked.secret_uri", places="no_secret"),
     # What has no meaning together: only algorithm dp_lloyd has bounds by column.
-    excluded(columns="by_column", algorithm="feddp_kmeans|sphere_packing|central_tree"),
+    excluded(columns="by_column", algorithm="feddp_kmeans|central_tree"),
     # What the aggregator refuses, which is distinguished.
     excluded(ledger="lacking|small_limit"),
 )
@@ -141,7 +140,7 @@ class Parties(ExchangingParties):
 
     def job(self, holder: int) -> Settings:
         """The settings of a holder."""
-        row, by_server = self.row, self.row["algorithm"] in ("feddp_kmeans", "sphere_packing")
+        row, by_server = self.row, self.row["algorithm"] == "feddp_kmeans"
         masked: Settings = {"threshold": self._fewest(), "noise_by": row["noise_by"]}
         if row["noise_by"] == "clients" and row["scheme"] == "shared_secret":
             masked["corrupt"] = 0.0
@@ -157,8 +156,6 @@ class Parties(ExchangingParties):
         }
         for each in FACTORS:
             found = changed(found, dict(each.levels[row[each.name]]))
-        if row["algorithm"] == "sphere_packing":
-            found["experimental"] = True
         if row["unit"] == "client":
             found = changed(found, {"data.client_id": "client_id", "clipping.client_rows": SENDER_ROWS})
         if row["algorithm"] == "dp_lloyd":

@@ -1,4 +1,4 @@
-"""The table of fits without privacy, which private ones are compared with: `k_fed`, `optimal` and Lloyd's rounds."""
+"""The table of fits without privacy, which private ones are compared with: algorithm `optimal`."""
 
 import pyarrow.parquet as pq
 
@@ -11,7 +11,7 @@ from tests.seams.places import CLIENT_ROWS, COLUMNS, N_CLIENTS, N_ROWS, STORAGE,
 
 _BY_LISTS = ("listed", "names_for_people")
 FACTORS = (
-    factor("algorithm", "algorithm", optimal={}, k_fed={}, dp_lloyd={"dp_lloyd.variant": "lloyd"}),
+    factor("algorithm", "algorithm", optimal={}),
     factor(
         "columns",
         *COLUMNS,
@@ -23,7 +23,6 @@ FACTORS = (
         standardized={},
         one_hot={},
         bins={},
-        by_column={},
     ),
     factor(
         "storage",
@@ -37,9 +36,7 @@ FACTORS = (
         csv={},
         invalid={},
     ),
-    factor("unit", "unit", "data.client_id", "data.max_rows_per_client", record={}, client={}, bounded={}, nobody={}),
-    factor("init", usual={}, sphere_packing={"dp_lloyd.init": "sphere_packing"}, server={}),
-    factor("rounds", "dp_lloyd.domain", usual={}, three={"dp_lloyd.steps": 3}),
+    factor("clients", "data.client_id", "data.max_rows_per_client", named={}, bounded={}, nobody={}),
     factor("server", "server_data.path", rows={}, none={}),
     factor("n_clusters", "n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters.max": 4}),
     factor("facts", "data.name", "data.public_rows", none={}, counted={}),
@@ -51,17 +48,11 @@ EXCLUDED = (
     excluded("privacy isn't supported for algorithm", private="privacy"),
     excluded("ledger is not a setting", private="ledger"),
     excluded("n_clusters must be an integer", n_clusters="elbow"),
-    excluded("data.client_id is required for algorithm k_fed", algorithm="k_fed", unit="nobody"),
-    excluded("unit isn't supported for algorithm", algorithm="k_fed|optimal", unit="client"),
-    excluded("dp_lloyd isn't supported for algorithm", algorithm="k_fed|optimal", rounds="three"),
-    excluded("dp_lloyd isn't supported for algorithm", algorithm="k_fed|optimal", init="sphere_packing|server"),
-    excluded("server_data is required for dp_lloyd.init", server="none", init="server"),
     excluded("must have public values if there is no server_data", columns="bins", server="none"),
     excluded("column '.*' not found in", columns="|".join(_BY_LISTS), storage="csv"),
     # What has no meaning together.
-    excluded(columns="by_column", algorithm="k_fed|optimal"),
     excluded(columns="one_hot", storage="prepared"),
-    excluded(storage="prepared", unit="nobody|bounded"),
+    excluded(storage="prepared", clients="nobody|bounded"),
 )
 TABLE = table_of(FACTORS, EXCLUDED)
 
@@ -75,8 +66,7 @@ class PooledStory(RowStory):
         """The job of the row."""
         row = self.row
         found: Settings = {
-            "experimental": True,
-            "algorithm": row["algorithm"],
+            "algorithm": "optimal",
             "n_clusters": 3,
             "server_data": self.place.server_data(row["storage"]) if row["server"] == "rows" else "none",
         }
@@ -84,24 +74,13 @@ class PooledStory(RowStory):
             found = changed(found, part)
         for each in FACTORS:
             found = changed(found, dict(each.levels[row[each.name]]))
-        if row["unit"] != "nobody":
+        if row["clients"] != "nobody":
             found["data"]["client_id"] = "client_id"
-        if row["unit"] == "client":
-            found["unit"] = "client"
-        if row["unit"] == "bounded":
+        if row["clients"] == "bounded":
             found["data"]["max_rows_per_client"] = 7
         if row["facts"] == "counted":
             found = changed(found, {"data.name": "visits", "data.public_rows": N_ROWS})
-        if "dp_lloyd" in found or row["init"] == "server":
-            found = changed(found, {"dp_lloyd.domain": self._domain()})
-        if row["init"] == "server":
-            found = changed(found, {"dp_lloyd.init": "server_kmeanspp"})
         return found
-
-    def _domain(self) -> object:
-        if self.row["columns"] == "by_column":
-            return {name: [-8.0, 8.0] for name in fits.NAMES}
-        return list(fits.RANGES.get(self.row["columns"], (-8.0, 8.0)))
 
     def tell(self) -> None:
         """A run that promises nothing anywhere, and finds the same centers again."""
@@ -127,7 +106,7 @@ class PooledStory(RowStory):
         assert again.code == 2, again.err
         assert (run.folder / "centers.parquet").read_bytes() == before
         # Which rows of a client are left out is drawn again.
-        if self.row["then"] == "use" and self.row["unit"] != "bounded":
+        if self.row["then"] == "use" and self.row["clients"] != "bounded":
             other, _ = self.made("fit", self.job, "other")
             assert (other.folder / "centers.parquet").read_bytes() == before
 

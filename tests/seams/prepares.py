@@ -18,7 +18,7 @@ from tests.seams.pooled import count
 _BOUND = 7
 _OF_FIT = {"algorithm": "dp_lloyd", "n_clusters": 3, "privacy": {"unit": "client", "epsilon": 1.0, "delta": 1e-6}}
 _OF_FIT |= {"clipping": {"norm": "domain", "center": "none", "client_rows": CLIENT_ROWS}, "dp_lloyd": fits.BOX}
-_POOLED = {"experimental": True, "algorithm": "k_fed", "n_clusters": 3}
+_POOLED = {"experimental": True, "algorithm": "optimal", "n_clusters": 3}
 FACTORS = (
     factor("job", *_OF_FIT, *_POOLED, own={}, of_fit=_OF_FIT, pooled=_POOLED, encoded=_POOLED),
     factor(

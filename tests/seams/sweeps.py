@@ -20,7 +20,6 @@ FACTORS = (
         beside={"sweep.methods": {"own": {}, "optimum": _OPTIMUM}},
         unprotected={"sweep.methods": {"optimum": _OPTIMUM}},
         two={"sweep.methods": {"own": {}, "other": {"dp_lloyd": {"update": "shrunken"}}}},
-        by_client={"sweep.methods": {"own": {}, "k_fed": {"algorithm": "k_fed"}}},
         same={"sweep.methods": {"own": {}, "again": {"key_uri": "key"}}},
         apart={"sweep.methods": {"own": {}, "other": {"data": {"path": "elsewhere"}}}},
     ),
@@ -51,7 +50,6 @@ EXCLUDED = (
     excluded("must not hold privacy.epsilon", varied="epsilon"),
     excluded("data.table.version is required for a sweep", storage="latest"),
     excluded("sweep.evaluate isn't supported for methods", unit="client", scored="usual|label|no_rows"),
-    excluded("sweep.evaluate isn't supported for methods", methods="by_client", scored="usual|label|no_rows"),
     # What has no meaning together: nothing is charged, and nothing varied, without a private method.
     excluded(methods="unprotected", ledger="lacking"),
 )
@@ -72,7 +70,7 @@ def settings(row: Row, place: Place) -> Settings:
     }
     for each in FACTORS:
         found = changed(found, dict(each.levels[row[each.name]]))
-    if row["unit"] == "client" or row["methods"] == "by_client":
+    if row["unit"] == "client":
         found["data"]["client_id"] = "client_id"
     if row["unit"] == "client":
         found["clipping"]["client_rows"] = CLIENT_ROWS

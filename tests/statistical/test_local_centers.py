@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.cluster import KMeans
 
-from dapple_dp.transforms.numerics.trusted_zone.k_fed import local_centers
+from benchmarks.papers.k_fed import local_centers
 
 
 def test_the_core_of_a_cluster_decides_where_it_starts():

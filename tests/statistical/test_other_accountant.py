@@ -87,8 +87,6 @@ def lloyd(start):
 JOBS = {each: lake.fit_of(lake.job("lake", "server", **settings_of(each))) for each in PROTOCOLS} | {
     "feddp tuned": job(Algorithm.FEDDP_KMEANS, **SERVER, **STEPS, quality={}),
     "feddp paper": job(Algorithm.FEDDP_KMEANS, "paper", **SERVER, **STEPS, quality={}),
-    "server_kmeanspp paper": job(Algorithm.SERVER_KMEANSPP, "paper", **SERVER, **STEPS),
-    "sphere_packing paper": job(Algorithm.SPHERE_PACKING, "paper", **SERVER, **STEPS),
     "dp_lloyd, best": lloyd("best"),
     "dp_lloyd, feddp_init": lloyd("feddp_init"),
     "dp_lloyd, central_tree": lloyd("central_tree"),

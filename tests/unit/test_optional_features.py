@@ -27,7 +27,7 @@ class Feature(NamedTuple):
     users: Sequence[str] = ()
 
 
-_SCORES = tuple(f"transforms/numerics/trusted_zone/{each}.py" for each in ("clustering_scores", "curves", "k_fed"))
+_SCORES = tuple(f"transforms/numerics/trusted_zone/{each}.py" for each in ("clustering_scores", "curves"))
 """Sums and costs stay: estimators have a `score`."""
 FEATURES = {
     "beam": Feature(("dapple_dp/beam",)),

@@ -93,7 +93,7 @@ def test_a_sweep_asks_for_the_word_of_the_method_that_needs_it():
 
 
 def test_the_estimator_asks_for_it_in_its_own_words():
-    given = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "sphere_packing", "clipping_norm": 1.0}
+    given = {"epsilon": 1.0, "delta": 1e-6, "domain": (0, 1), "settings": {"dp_lloyd": {"init": "central_tree"}}}
     rows = [[0.1], [0.9]]
     with pytest.raises(
         ConfigError, match=r"give settings=\{'experimental': True\} to use it, or choose what is supported"
@@ -166,8 +166,8 @@ def test_schema_and_page_say_every_tier():
 
 
 def test_words_are_what_they_were():
-    assert Algorithm("sphere_packing") is Algorithm.SPHERE_PACKING == "sphere_packing"
-    assert (f"{Algorithm.SPHERE_PACKING}", Algorithm.DP_LLOYD.tier) == ("sphere_packing", Tier.SUPPORTED)
+    assert Algorithm("dp_medians") is Algorithm.DP_MEDIANS == "dp_medians"
+    assert (f"{Algorithm.DP_MEDIANS}", Algorithm.DP_LLOYD.tier) == ("dp_medians", Tier.SUPPORTED)
     assert "experimental" in AnyFit.model_fields
 
 

@@ -226,7 +226,7 @@ LISTED = (
     (TRUSTED, "dapple_dp.transforms.tables.group_clients", "GroupClients WriteManifest"),
     (TRUSTED, "dapple_dp.transforms.trusted_zone.assign_rows", "AssignRows"),
     (TRUSTED, "dapple_dp.transforms.trusted_zone.evaluate_models", "EvaluateModels ScoreModels WriteMetrics"),
-    (TRUSTED, "dapple_dp.transforms.trusted_zone.pooled_kmeans", "ClusterByClient ClusterPooledRows"),
+    (TRUSTED, "dapple_dp.transforms.trusted_zone.pooled_kmeans", "ClusterPooledRows"),
     (TRUSTED, "dapple_dp.pipelines.kmeans.plan.file_digests", "_write_block"),
     (TRUSTED, "dapple_dp.pipelines.tables.client_staging", "_write_answer"),
     (TRUSTED, "dapple_dp.pipelines.trusted_zone.pooled_fit", "_write_centers"),

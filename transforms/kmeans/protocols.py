@@ -21,9 +21,6 @@ PROTOCOLS = {
     Algorithm.SPHERICAL: "spherical.rounds:PROTOCOL",
     Algorithm.K_PROTOTYPES: "k_prototypes.rounds:PROTOCOL",
     "windows": "windows.rounds:PROTOCOL",
-    Algorithm.SERVER_KMEANSPP: "server_starts:SERVER_KMEANSPP",
-    Algorithm.SERVER_LLOYDS: "server_starts:SERVER_LLOYDS",
-    Algorithm.SPHERE_PACKING: "server_starts:SPHERE_PACKING",
 }
 """Place of each protocol, relative to this package. Its module is imported only for a job that needs it."""
 _WARM = {
@@ -31,7 +28,7 @@ _WARM = {
     Algorithm.DP_MEDIANS: "median_starts:warm",
     "windows": "windows.rounds:warm",
 }
-"""Starts from the centers of an earlier run; other algorithms use that of `server_starts`."""
+"""Starts from the centers of an earlier run; other algorithms use that of `warm_start`."""
 
 
 def protocol_of(algorithm: str) -> RoundsProtocol:
@@ -48,7 +45,7 @@ def warm_protocol(config: FitConfig, centers: NDArray[np.float64], memory: "Memo
       centers: shape (k, d), feature units.
       memory: of the earlier run, if it has one; a window reads that of the windows before it.
     """
-    result: RoundsProtocol = _at(_WARM.get(config.algorithm, "server_starts:warm"))(centers, memory)
+    result: RoundsProtocol = _at(_WARM.get(config.algorithm, "warm_start:protocol"))(centers, memory)
     return result
 
 

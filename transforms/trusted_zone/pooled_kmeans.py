@@ -1,4 +1,4 @@
-"""Clusterings without privacy, for comparison: k-FED and pooled k-means. Their output is as private as the input.
+"""Pooled k-means without privacy, for comparison; its output is as private as the input.
 
 Input element: `ShardRef`. Output element: centers, shape (n_clusters, n_features), feature units, exactly one.
 """
@@ -19,70 +19,15 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
 from dapple_dp.transforms.numerics.trusted_zone.clustering_sums import MeanSums, RowSample, row_ranks
-from dapple_dp.transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
-from dapple_dp.transforms.on_beam.workers import LeanFn
 from dapple_dp.transforms.rounds.merge import MergeFn
 from dapple_dp.transforms.rounds.small_blocks import SmallBlocksFn
-from dapple_dp.transforms.tables.shard_rows import prefetched_blocks, read_blocks
+from dapple_dp.transforms.tables.shard_rows import prefetched_blocks
 from dapple_dp.transforms.trusted_zone.evaluate_models import EvaluateModels
 
 Starts = tuple[np.ndarray, ...]
 """Centers of every start, feature units."""
-_LOCAL_RESTARTS = 10
-"""Restarts of k-means on the rows of one client."""
 SAMPLE_ROWS, RESTARTS, STARTS, STEPS = 20_000, 20, 4, 15
 """Pooled k-means: rows of the sample, k-means runs on it, and Lloyd rounds over all rows for the best of these."""
-
-
-class _LocalCentersFn(LeanFn):
-    """Clusters the rows of every client of a shard."""
-
-    def __init__(self, contract: TableContract, n_clusters: int, seed: int):
-        self._contract = contract
-        self._n_clusters = n_clusters
-        self._seed = seed
-
-    def process(self, shard: ShardRef) -> Iterator[LocalCenters]:
-        for block in read_blocks(shard, self._contract):
-            for start, stop in zip(block.client_offsets[:-1], block.client_offsets[1:], strict=True):
-                if stop > start:
-                    yield local_centers(block.points[start:stop], self._n_clusters, _LOCAL_RESTARTS, self._seed)
-
-
-def _merged(clients: list, n_clusters: int, seed: int) -> np.ndarray:
-    found = sum(len(client.centers) for client in clients)
-    if found < n_clusters:
-        raise InputError(
-            f"n_clusters must be at most the number of centers from clients, got {n_clusters}; ask for fewer clusters."
-        )
-    return merged_centers(clients, n_clusters, seed)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ClusterByClient(beam.PTransform):
-    """k-FED: `ShardRef`s → centers.
-
-    Attributes:
-      contract: reads shards; by client, with whole clients in shards.
-      n_clusters: >= 1; also for each client.
-      seed: public.
-
-    Privacy: none. Cost: one pass; all clients' centers meet on one worker.
-    """
-
-    contract: TableContract
-    n_clusters: int
-    seed: int
-
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        """Clusters clients, then their centers."""
-        local = _LocalCentersFn(self.contract, self.n_clusters, self.seed)
-        return (
-            shards
-            | "Local" >> beam.ParDo(local)
-            | "Collect" >> beam.combiners.ToList()
-            | "Server" >> beam.Map(_merged, self.n_clusters, self.seed)
-        )
 
 
 def _sample(shard: ShardRef, contract: TableContract, size: int) -> Iterator[RowSample]:

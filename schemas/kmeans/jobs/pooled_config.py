@@ -1,7 +1,6 @@
 """Fits without privacy, for comparison with private ones; their output stays in the trusted zone."""
 
 from collections.abc import Mapping
-from typing import Self
 
 import pydantic
 from pydantic import Field
@@ -17,7 +16,7 @@ from dapple_dp.schemas.tables.encoding import ColumnEncoding, Encodings, check_e
 class PooledFitConfig(JobSettings):
     """One `fit` job without privacy."""
 
-    algorithm: PooledAlgorithm = Field(description="k_fed or optimal")
+    algorithm: PooledAlgorithm = Field(description="optimal")
     data: DataConfig = Field(description="the section of the table with path and features")
     server_data: OptionalServerData = Field(
         default=None,
@@ -30,22 +29,12 @@ class PooledFitConfig(JobSettings):
     )
     seed: Whole = Field(default=0, description="the seed of the starts, an integer >= 0")
 
-    @pydantic.model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        check_encodings(self)
-        if self.algorithm is PooledAlgorithm.K_FED and self.data.client_id is None:
-            raise ConfigError("data.client_id is required for algorithm k_fed; name the column of client ids.")
-        return self
+    _encodings_fit_the_data = pydantic.model_validator(mode="after")(check_encodings)
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
         """Encodings of columns."""
         return self.encode
-
-    @property
-    def by_client(self) -> bool:
-        """True if all rows of a client must be in one shard."""
-        return self.algorithm is PooledAlgorithm.K_FED
 
 
 def validated_pooled(settings: Mapping[str, object]) -> PooledFitConfig:

@@ -22,12 +22,12 @@ from dapple_dp.transforms.files.checkpoint import MANIFEST_FILE
 from dapple_dp.transforms.rounds.bound_broadcast import state_digest
 from tests.scenes import crashes, lake, ledgers
 from tests.scenes.crashes import Point
-from tests.scenes.protocol_jobs import OF_THEIR_OWN, settings_of
+from tests.scenes.protocol_jobs import ALONE, settings_of
 
 pytestmark = pytest.mark.slow
 
 KEY = bytes(range(32))
-JOBS = {str(each): settings_of(each) for each in OF_THEIR_OWN} | {
+JOBS = {str(each): settings_of(each) for each in ALONE} | {
     "of clients": {"unit": "client"},
     "moved": {"clipping__center": "none", "clipping__norm": 9.0},
     "after feddp": {

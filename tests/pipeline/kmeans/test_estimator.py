@@ -230,7 +230,7 @@ def test_server_data_of_another_width_are_refused():
         ({"algorithm": "dp_lloyd", "clipping_norm": None}, "^clipping_norm or domain is required"),
         ({"algorithm": "dp_lloyd", "clipping_norm": "private"}, "^domain is required for algorithm 'dp_lloyd'"),
         ({"algorithm": "central_tree", "domain": (0, 1)}, "^domain isn't supported for algorithm 'central_tree'"),
-        ({"algorithm": "k_fed"}, "^algorithm must be 'auto', 'feddp_kmeans'"),
+        ({"algorithm": "optimal"}, "^algorithm must be 'auto', 'feddp_kmeans'"),
         ({"domain": (1, 0)}, "^domain must be two finite numbers"),
         ({"domain": {"a": (0, 1)}}, r"^domain must be a list of \(lower"),
         ({"settings": {"privacy": {"epsilon": 100.0}}}, "^settings must be a mapping with sections .* got 'privacy'"),

@@ -22,7 +22,6 @@ from tests.scenes import ledgers
 
 CENTERS = np.array([[30.0, 10.0], [60.0, 80.0]])
 BUDGET = {"epsilon": 5.0, "delta": 1e-6}
-WORD = {"experimental": True}
 DOMAIN = {"age": (17, 90), "hours": (0, 99)}
 
 
@@ -68,9 +67,6 @@ def test_the_scaler_keeps_all_conventions(estimator, check):
         ({"clipping_norm": 120, "n_clusters": {"max": 4, "choose": "elbow"}}, False, "central_tree"),
         ({"algorithm": "central_tree", "clipping_norm": 120}, True, "central_tree"),
         ({"algorithm": "dp_lloyd", "clipping_norm": 120}, True, "dp_lloyd"),
-        ({"algorithm": "server_lloyds", "settings": WORD}, True, "server_lloyds"),
-        ({"algorithm": "server_kmeanspp", "clipping_norm": 120, "settings": WORD}, True, "server_kmeanspp"),
-        ({"algorithm": "sphere_packing", "clipping_norm": 120, "settings": WORD}, False, "sphere_packing"),
     ],
 )
 def test_every_private_algorithm_is_a_parameter(asked, parameters, with_server, algorithm):

@@ -51,23 +51,19 @@ def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("quality"))
 
 
-ALGORITHMS = ["feddp_kmeans", "server_kmeanspp", "server_lloyds", "sphere_packing"]
-
-
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("allocation", ["tuned", "paper"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_with_little_noise_it_is_the_exact_cost_and_sizes(place, algorithm, allocation, unit):
+def test_with_little_noise_it_is_the_exact_cost_and_sizes(place, allocation, unit):
     # No row is clipped: means are 4 from the center, and rows 2 from the means.
     settings = {"clipping__norm": 8.0, "lloyd": {"steps": 1}, "quality": {"share": 0.5}}
-    _, result = place.finished(unit, algorithm=algorithm, privacy__allocation=allocation, **settings)
+    _, result = place.finished(unit, privacy__allocation=allocation, **settings)
     squared, labels = place.squared(result.model.centers)
     cost = result.model.noisy_cost
     # Five stddevs: fails for one key in a million, and the key is fixed.
     assert abs(cost.mean - squared.mean()) <= 5.0 * cost.stddev
     assert cost.stddev < 0.15 * squared.mean()
     sizes = np.bincount(labels, minlength=3) / (CLIENT_ROWS if unit == "client" else 1)
-    assert result.model.releases[-1].path == f"{algorithm}/quality/sizes"
+    assert result.model.releases[-1].path == "feddp_kmeans/quality/sizes"
     np.testing.assert_allclose(result.model.noisy_sizes, sizes, atol=6.0 * result.model.releases[-1].stddev)
 
 
@@ -108,13 +104,12 @@ def test_a_cap_lowers_the_noise_and_is_not_passed(place):
     assert "distance (at most 0.5)" in report.render(fit, result).html
 
 
-@pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyds"])
 @pytest.mark.parametrize("allocation", ["tuned", "paper"])
-def test_the_budget_composes_to_the_target_with_it(place, algorithm, allocation):
-    settings = {"algorithm": algorithm, "privacy__allocation": allocation, "lloyd": {"steps": 1}}
+def test_the_budget_composes_to_the_target_with_it(place, allocation):
+    settings = {"privacy__allocation": allocation, "lloyd": {"steps": 1}}
     settings |= {"privacy__epsilon": 1.0, "quality": {"share": 0.2}}
     plan = lake.planned(place.job(**settings)).plan
-    assert plan.rounds[-1].path == f"{algorithm}/quality"
+    assert plan.rounds[-1].path == "feddp_kmeans/quality"
     assert 0.995 <= plan.epsilon <= 1.0
     assert accounting.compose_epsilon(plan.rounds, plan.delta - plan.discretization_slack, 1.0) <= 1.0
     assert accounting.compose_epsilon(plan.rounds[:-1], plan.delta, 1.0) < 0.95

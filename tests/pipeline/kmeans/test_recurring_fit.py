@@ -301,7 +301,7 @@ def previous_of(result, planned):
     )
 
 
-@pytest.mark.parametrize("algorithm", ["server_kmeanspp", "dp_lloyd"])
+@pytest.mark.parametrize("algorithm", ["feddp_kmeans", "dp_lloyd"])
 def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm):
     """150 pairs of runs that differ in their keys alone, 3 clusters that no noise can confuse: 450 scores each.
 
@@ -312,8 +312,7 @@ def test_scores_of_runs_on_the_same_rows_are_standard_normal(tmp_path, algorithm
     server = lake.write_server(tmp_path / "server.parquet", lake.mixture(60, 9, 3.0 * lake.MEANS))
     settings = lake.job(path, server, algorithm=algorithm, lloyd__steps=1)
     if algorithm == "dp_lloyd":
-        box = {"domain": [-20.0, 20.0], "steps": 2, "init": "server_kmeanspp", "update": "shrunken"}
-        settings |= {"dp_lloyd": box, "clipping": {}, "lloyd": {"steps": 0}}
+        settings |= {"dp_lloyd": {"domain": [-20.0, 20.0], "steps": 2}, "clipping": {}, "lloyd": {"steps": 0}}
     fit, block = lake.planned(settings), ClientBlock(points)
     centers, sizes = [], []
     for index in range(150):

@@ -420,7 +420,7 @@ def test_reports_are_charged_to_a_data_set_of_their_own(place):
     place.ledger.set_limit("census", ledgers.basic_limit(6.0))
     assert command(place, "encode", settings, "reports").code == 0
     assert command(place, "encode", settings, "reports2").code == 3
-    outcome = place.fit(clipping={"norm": "server_radius", "client_rows": 5}, **_client(place))
+    outcome = place.fit(clipping={"client_rows": 5}, **_client(place))
     assert (outcome.code, "must protect against replace_one" in outcome.err) == (3, True)
 
 

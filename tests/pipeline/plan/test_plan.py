@@ -85,7 +85,7 @@ def test_bounds_of_clients_in_released_clusters_are_not_known_before(place, allo
 
 
 def test_bounds_that_are_found_by_public_starts_are_known_before(place):
-    start = job(place, unit="client", algorithm="sphere_packing", lloyd={"steps": 1}, feddp_kmeans={})
+    start = lake.job(str(place / "lake"), None, "client", **lake.packed(1))
     assert all(each["fixed"] for each in summary(place, start, "--clients", "300")["releases"])
 
 

@@ -121,12 +121,9 @@ def test_jobs_of_the_trusted_zone_pass(world, tmp_path, checked, job):
     assert found == (TRUSTED_ZONE, GraphPrivacy())
 
 
-@pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
-def test_clusterings_without_privacy_pass_in_the_trusted_zone(world, tmp_path, checked, algorithm):
+def test_clusterings_without_privacy_pass_in_the_trusted_zone(world, tmp_path, checked):
     data = {"path": world.path, "features": "x", "client_id": "client_id"}
-    found = verdict_on(
-        checked, lake.run_job({"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": 3}, tmp_path)
-    )
+    found = verdict_on(checked, lake.run_job({"algorithm": "optimal", "data": data, "n_clusters": 3}, tmp_path))
     assert found == (TRUSTED_ZONE, GraphPrivacy())
 
 

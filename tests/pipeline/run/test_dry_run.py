@@ -68,7 +68,7 @@ def with_ledger(desk, settings):
     return settings | {"ledger": str(desk.folder / "ledger.sqlite"), "data": settings["data"] | {"name": "rows"}}
 
 
-@pytest.mark.parametrize("name", ["record", "grouped", "masked", "tree-client", "k_fed"])
+@pytest.mark.parametrize("name", ["record", "grouped", "masked", "tree-client", "optimal"])
 def test_a_fit_leaves_nothing(desk, left, flags, name):
     found = left("fit", FITS[name](desk), *flags, DRY)
     assert found.code == 0, found.err

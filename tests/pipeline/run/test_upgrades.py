@@ -203,7 +203,7 @@ def test_chunks_of_clustered_fl_go_on_to_the_same_models_or_say_what_ends_them(t
 @pytest.fixture(scope="module")
 def half_sent(tmp_path_factory):
     """The first round of an exchange: one of two clients has sent."""
-    parties = Parties(tmp_path_factory.mktemp("exchange"), algorithm="server_lloyds", lloyd={"steps": 2})
+    parties = Parties(tmp_path_factory.mktemp("exchange"), **lake.packed(2))
     for outcome in (parties.unmask(), parties.upload(0)):
         assert outcome.code == 0, outcome.err
     return parties

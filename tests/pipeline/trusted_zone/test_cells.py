@@ -21,7 +21,7 @@ from tests.scenes import lake, sweeps
 N_ROWS = 600
 REPLAY = ("--direct_runner_bundle_repeat=2",)
 PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
-PRIVATE = {name: changes for name, changes in sweeps.METHODS.items() if name in ("rows", "clients", "packing")}
+PRIVATE = {name: changes for name, changes in sweeps.METHODS.items() if name in ("rows", "clients", "full")}
 PRIVATE["norm"] = {"algorithm": "feddp_kmeans", "clipping": {"norm": "private"}, "lloyd": {"steps": 1}}
 
 

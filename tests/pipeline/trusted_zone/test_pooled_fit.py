@@ -1,4 +1,4 @@
-"""Fits without privacy: k-FED and pooled k-means over a lake, marked for what they are, and used by other jobs."""
+"""Fits without privacy: pooled k-means over a lake, marked as such, and used by other jobs."""
 
 import json
 import pathlib
@@ -36,12 +36,12 @@ class Desk:
     def table(self, rows):
         return lake.table_of(self.points[rows], self.clients[rows])
 
-    def settings(self, algorithm, **changes):
+    def settings(self, **changes):
         data = {"path": self.data, "features": "x", "client_id": "client_id"}
-        return {"experimental": True, "algorithm": algorithm, "data": data, "n_clusters": 3} | changes
+        return {"algorithm": "optimal", "data": data, "n_clusters": 3} | changes
 
-    def centers(self, folder, algorithm, *flags, **changes):
-        outcome = lake.run_job(self.settings(algorithm, **changes), folder, *flags)
+    def centers(self, folder, *flags, **changes):
+        outcome = lake.run_job(self.settings(**changes), folder, *flags)
         assert outcome.code == 0, outcome.err
         table = pq.read_table(folder / "out" / "centers.parquet")
         return np.array(table.column("center").to_pylist())
@@ -60,14 +60,14 @@ def sorted_rows(centers):
 
 
 def test_optimal_finds_the_optimum(desk, tmp_path):
-    found = desk.centers(tmp_path, "optimal")
+    found = desk.centers(tmp_path)
     np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-6)
     np.testing.assert_allclose(sorted_rows(found), sorted_rows(desk.best), atol=0.02)
 
 
 def test_optimal_finds_it_from_a_sample(desk, tmp_path, monkeypatch):
     monkeypatch.setattr(pooled_kmeans, "SAMPLE_ROWS", 90)
-    found = desk.centers(tmp_path, "optimal", *REPLAY)
+    found = desk.centers(tmp_path, *REPLAY)
     np.testing.assert_allclose(desk.cost(found), desk.least, rtol=1e-4)
 
 
@@ -76,45 +76,30 @@ def test_far_rows_do_not_blur_the_others(desk, tmp_path):
     data = lake.write_files(
         tmp_path / "lake", [desk.table(np.arange(N_ROWS)), lake.table_of(np.full((1, 4), 1e6), [1])]
     )
-    found = desk.centers(tmp_path, "optimal", data={"path": data, "features": "x"}, n_clusters=4)
+    found = desk.centers(tmp_path, data={"path": data, "features": "x"}, n_clusters=4)
     near = found[found[:, 0] < 1e5]
     assert len(near) == 3
     np.testing.assert_allclose(desk.cost(near), desk.least, rtol=1e-3)
 
 
-def test_k_fed_on_clients_whose_rows_are_scattered(desk, tmp_path):
-    """Clients are in both files and in any order, so they are grouped in a private copy first."""
-    assert min(np.bincount(desk.clients)) > 3
-    found = desk.centers(tmp_path, "k_fed")
-    assert desk.cost(found) < 1.1 * desk.least
-    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
-
-
-@pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
-def test_the_same_rows_in_other_files_give_the_same_centers(desk, tmp_path, algorithm):
-    """Every client's rows come in another order, too."""
+def test_the_same_rows_in_other_files_give_the_same_centers(desk, tmp_path):
     found = []
     for seed in range(3):
         folder = tmp_path / str(seed)
         parts = np.array_split(np.random.default_rng(seed).permutation(N_ROWS), seed + 2)
         data = lake.write_files(folder / "lake", [desk.table(part) for part in parts])
         data = {"path": data, "features": "x", "client_id": "client_id"}
-        found.append(desk.centers(folder, algorithm, data=data))
+        found.append(desk.centers(folder, data=data))
     assert len({each.tobytes() for each in found}) == 1
 
 
-def test_k_fed_and_clients_of_one_row(desk, tmp_path):
-    data = lake.write_lake(tmp_path / "lake", desk.points[:60], np.arange(60))
-    found = desk.centers(tmp_path, "k_fed", data={"path": data, "features": "x", "client_id": "client_id"})
-    expected = KMeans(3, n_init=10, random_state=0).fit(desk.points[:60])
-    np.testing.assert_allclose(sorted_rows(found), sorted_rows(expected.cluster_centers_), atol=1e-6)
-
-
-@pytest.fixture(scope="module", params=["k_fed", "optimal"])
+@pytest.fixture(scope="module", params=["all rows", "few rows of each client"])
 def done(request, desk):
-    folder = desk.folder / request.param
+    folder = desk.folder / request.param.replace(" ", "_")
     folder.mkdir()
-    settings = desk.settings(request.param)
+    settings = desk.settings()
+    if request.param != "all rows":
+        settings["data"]["max_rows_per_client"] = 8
     return folder, settings, lake.run_job(settings, folder, "--run_id", "one")
 
 
@@ -124,7 +109,7 @@ def test_outputs_are_marked_not_private(done):
     assert json.loads(outcome.out) == {"run_id": "one", "output": str(output), "epsilon": None, "delta": None}
     assert outcome.lines == [
         "dapple: run one: evaluation (not private)",
-        *([f"dapple: {GROUPS}"] if settings["algorithm"] == "k_fed" else []),
+        *([f"dapple: {GROUPS}"] if "max_rows_per_client" in settings["data"] else []),
         f"dapple: done: {output}; it is as private as the input",
     ]
     assert {path.name for path in output.iterdir()} == {"centers.parquet", "run.json"}
@@ -138,8 +123,8 @@ def test_outputs_are_marked_not_private(done):
 
 @pytest.mark.parametrize("job", ["evaluate", "assign"])
 def test_its_folder_is_a_model_for_other_jobs(desk, done, tmp_path, job):
-    folder, settings, _ = done
-    outcome = run_model_job(job, settings | {"model": str(folder / "out")}, tmp_path)
+    folder, _, _ = done
+    outcome = run_model_job(job, desk.settings() | {"model": str(folder / "out")}, tmp_path)
     assert outcome.code == 0, outcome.err
     if job == "evaluate":
         centers = np.array(pq.read_table(folder / "out" / "centers.parquet").column("center").to_pylist())
@@ -151,7 +136,8 @@ def test_a_model_of_rows_brought_together_says_how_they_were_encoded(tmp_path):
     table = lake.table_of(lake.mixture(60), np.arange(60) % 7)
     table = table.append_column("work", [np.array(["clerk", "smith"])[np.arange(60) % 2]])
     data = {"path": lake.write_files(tmp_path / "lake", [table.slice(0, 30), table.slice(30)]), "features": ["work"]}
-    job = {"experimental": True, "algorithm": "k_fed", "data": data | {"client_id": "client_id"}, "n_clusters": 2}
+    data |= {"client_id": "client_id", "max_rows_per_client": 5}
+    job = {"algorithm": "optimal", "data": data, "n_clusters": 2}
     encode = {"work": {"kind": "one_hot", "vocabulary": ["clerk", "smith"]}}
     outcome = lake.run_job(job | {"encode": encode}, tmp_path)
     assert outcome.code == 0, outcome.err
@@ -160,29 +146,22 @@ def test_a_model_of_rows_brought_together_says_how_they_were_encoded(tmp_path):
 
 
 def test_a_privacy_section_is_refused(desk, tmp_path):
-    outcome = lake.run_job(desk.settings("k_fed", privacy={"unit": "client", "epsilon": 1.0}), tmp_path)
+    outcome = lake.run_job(desk.settings(privacy={"unit": "client", "epsilon": 1.0}), tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.lines[0].startswith("dapple: privacy isn't supported for algorithm k_fed")
+    assert outcome.lines[0].startswith("dapple: privacy isn't supported for algorithm optimal")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "changes", "sentence"),
-    [
-        ("k_fed", {"n_clusters": 1000}, "n_clusters must be at most the number of centers from clients, got 1000"),
-        ("optimal", {"n_clusters": 1000}, "n_clusters must be at most the number of rows, got 1000"),
-    ],
-)
-def test_more_clusters_than_there_can_be(desk, tmp_path, algorithm, changes, sentence):
-    outcome = lake.run_job(desk.settings(algorithm, **changes), tmp_path)
+def test_more_clusters_than_rows(desk, tmp_path):
+    outcome = lake.run_job(desk.settings(n_clusters=1000), tmp_path)
     assert outcome.code == 2
-    assert outcome.lines[-1].startswith(f"dapple: {sentence}")
+    assert outcome.lines[-1].startswith("dapple: n_clusters must be at most the number of rows, got 1000")
     assert not (tmp_path / "out").exists()
 
 
 def test_released_outputs_are_kept_apart(desk, tmp_path):
     model = write_model(tmp_path / "fit", lake.MEANS)
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(desk.settings("optimal")))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(desk.settings()))
     output = str(pathlib.Path(model) / "below")
     outcome = lake.run_command("fit", "--config", str(tmp_path / "job.yaml"), "--output", output)
     assert outcome.code == 2

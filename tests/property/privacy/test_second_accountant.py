@@ -18,7 +18,7 @@ from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.kmeans.jobs.stream_config import stream_config
 from tests import second_accountant as second
 from tests.scenes import epochs, lake
-from tests.scenes.protocol_jobs import OF_THEIR_OWN
+from tests.scenes.protocol_jobs import ALONE
 from tests.seams import fits
 from tests.seams.fit_story import Story
 from tests.seams.places import Place, changed
@@ -27,7 +27,7 @@ SAME, CHORDS, BINS = 1e-10, 2e-6, 1e-3
 PARTS = 6
 SAMPLED = {"data.max_rows_per_client": 7, "data.client_id": "client_id"}
 LEVELS = [
-    *({"algorithm": str(each)} for each in OF_THEIR_OWN),
+    *({"algorithm": str(each)} for each in ALONE),
     {"algorithm": "spherical", "sphere": "words"},
     {"algorithm": "dp_lloyd", "init": "candidates", "server": "rows"},
     {"algorithm": "dp_lloyd", "init": "sphere_packing", "rounds": "three"},

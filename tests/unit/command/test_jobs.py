@@ -11,7 +11,7 @@ from dapple_dp.pipelines.kmeans import fit
 from dapple_dp.pipelines.run.flags import FLAGS
 from dapple_dp.pipelines.trusted_zone import pooled_fit
 
-FITS = {"feddp_kmeans": fit.JOB, "k_fed": pooled_fit.JOB, "optimal": pooled_fit.JOB}
+FITS = {"feddp_kmeans": fit.JOB, "optimal": pooled_fit.JOB}
 
 
 def record(name):

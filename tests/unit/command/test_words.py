@@ -20,7 +20,7 @@ WRONG = (
     "",
     "x",
     "[]",
-    "{algorithm: k_fed}",
+    "{algorithm: optimal}",
     "{algorithm: optimal, n_clusters: 3, data: {}}",
     "{key_uri: 3}",
     "a: 1\na: 2",

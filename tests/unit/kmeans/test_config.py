@@ -513,7 +513,7 @@ def test_what_the_paper_prints_otherwise_is_refused_beside_the_preset(more, mess
     [
         ("1.0e-6}", "1.0e-6, allocation: tuned}", "privacy.allocation must be paper for preset published, got tuned"),
         ("server_data: {path: server.parquet}", "clipping: {norm: 3.0}", "server_data is required for preset"),
-        ("feddp_kmeans", "server_lloyds", "preset isn't supported for algorithm server_lloyds"),
+        ("feddp_kmeans", "central_tree", "preset isn't supported for algorithm central_tree"),
         ("preset: published", "preset: printed\nclipping: {norm: 3.0}", "preset must be"),
     ],
 )

@@ -141,10 +141,10 @@ def test_quality_is_the_last_round_and_costs_its_share(unit, allocation):
     assert math.fsum(spec.share for spec in found.values()) == pytest.approx(1.0)
 
 
-def test_lloyd_rounds_of_a_baseline_leave_quality_its_share():
-    job = validated(BASE | {"algorithm": "server_lloyds", "lloyd": {"steps": 2}} | QUALITY)
+def test_lloyd_rounds_after_a_public_start_leave_quality_its_share():
+    job = validated(BASE | {"lloyd": {"steps": 2}} | QUALITY)
     rounds = lloyd.round_specs(job, n_features=4)
-    assert [each.path for each in rounds] == [f"server_lloyds/{each}" for each in ("lloyd_00", "lloyd_01", "quality")]
+    assert [each.path for each in rounds] == [f"feddp_kmeans/{each}" for each in ("lloyd_00", "lloyd_01", "quality")]
     spent = [sum(release.share for release in each.releases) for each in rounds]
     np.testing.assert_allclose(spent, [0.48, 0.48, 0.04])
 

@@ -6,6 +6,8 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import load_config, validated
 from tests.scenes import job_text, lake
 
+TREE = {"algorithm": "central_tree", "tree": {"radius": 8.0}, "clipping": {}, "server_data": "none"}
+
 
 def follower(**settings):
     return lake.job("lake", "server.parquet", **{"recurring__previous": "last"} | settings)
@@ -24,8 +26,8 @@ def test_a_warm_start_is_the_default():
     [
         ({}, r"lloyd\.steps must be at least 1 for a warm start, got 0;"),
         (
-            {"lloyd__steps": 1, "algorithm": "server_lloyds"},
-            r"algorithm server_lloyds doesn't support a warm start;",
+            {"lloyd__steps": 1, **TREE},
+            r"algorithm central_tree doesn't support a warm start;",
         ),
         (
             {"lloyd__steps": 1, "n_clusters": {"max": 4, "choose": "elbow"}},
@@ -48,7 +50,7 @@ def test_refused(settings, message):
 
 
 def test_other_algorithms_may_follow_without_a_warm_start():
-    config = validated(follower(algorithm="server_lloyds", lloyd__steps=1, recurring__warm_start=False))
+    config = validated(follower(**TREE, lloyd__steps=1, recurring__warm_start=False))
     assert config.recurring.previous == "last"
 
 

@@ -1,10 +1,11 @@
-"""Clustering of weighted public points, and public randomness."""
+"""Clustering of weighted public points, the elbow, packed points, and public randomness."""
 
 import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dapple_dp.transforms.numerics.kmeans.starts import seeding
+from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
+from tests.scenes import lake
 
 LINE = np.array([[0.0], [1.0], [10.0], [11.0]])
 
@@ -93,3 +94,37 @@ def test_costs_of_points_that_noise_left_no_weight_are_those_of_equal_weights(we
     points = np.array([[0.0], [1.0], [10.0], [11.0]])
     costs = seeding.clustering_costs(points, np.full(4, weight), 3, 2, 0)
     np.testing.assert_allclose(costs, [25.25, 0.25, 0.125])
+
+
+def test_packed_centers_keep_their_distances_and_find_the_best_placement_on_a_line():
+    packed = sphere_packing.pack(2, 1, 1.0, seed=0)
+    assert 0.9 < abs(packed[0, 0] - packed[1, 0]) <= 2.0
+    wide = sphere_packing.pack(8, 30, 2.0, seed=1)
+    distances = np.linalg.norm(wide[:, None] - wide[None], axis=2)[np.triu_indices(8, 1)]
+    radius = 0.5 * distances.min()
+    assert (np.abs(wide) <= 2.0 - radius * (1 - 1e-6)).mean() > 0.99
+    assert radius > 1.0
+    np.testing.assert_array_equal(wide, sphere_packing.pack(8, 30, 2.0, seed=1))
+
+
+def test_points_are_taken_in_the_order_in_which_they_were_tried():
+    random = np.random.default_rng(0)
+    for n_features, n_placed, squared in ((2, 3, 0.5), (3, 0, 1.0), (2, 6, 0.9), (40, 5, 20.0)):
+        tried = random.uniform(-1.0, 1.0, (300, n_features))
+        placed = random.uniform(-1.0, 1.0, (n_placed, n_features))
+        apart = ((tried[:, None] - placed[None]) ** 2).sum(axis=2) >= squared
+        expected = np.flatnonzero(apart.all(axis=1))
+        assert sphere_packing._first_apart(tried, placed, squared) == (expected[0] if expected.size else None)
+
+
+@pytest.mark.parametrize(("costs", "chosen"), [([9, 5, 1, 0.9, 0.8], 3), ([4.0], 1), ([3, 3, 3], 1), ([5, 1], 2)])
+def test_elbow(costs, chosen):
+    assert seeding.elbow(np.array(costs, dtype=float)) == chosen
+
+
+def test_costs_of_the_proxy_fall_and_bend_at_the_true_number():
+    points = lake.mixture(90, seed=1)
+    costs = seeding.clustering_costs(points, np.ones(90), 7, 20, 0)
+    assert (np.diff(costs) <= 0).all()
+    assert costs[0] == pytest.approx(points.var(axis=0).sum())
+    assert seeding.elbow(costs) == 3

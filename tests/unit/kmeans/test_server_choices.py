@@ -105,7 +105,7 @@ REFUSED = [
     ({"plan": None}, "plan.assumed_rows is required for privacy.shares auto"),
     ({"privacy__allocation": "paper"}, NEEDS),
     ({"clipping__norm": "private"}, NEEDS),
-    ({"algorithm": "server_lloyds", "lloyd": {"steps": 1}}, NEEDS),
+    (lake.packed(1), NEEDS),
     ({"recurring": {"previous": "last"}, "lloyd": {"steps": 1}}, NEEDS),
     ({"server_data": "none", "clipping": {"norm": 3.0, "center": "none"}}, NEEDS),
 ]

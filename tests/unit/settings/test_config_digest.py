@@ -14,14 +14,12 @@ JOB = {
 }
 DIGESTS = {
     "feddp_kmeans": "d0772f1bd94bedace83cfa3c16b11974b79c15522d269b7bd886c5bcbd5e533a",
-    "server_lloyds": "61dff65fa991bcb712c786d35c6af55fd946733301e97a4214d151bec7617fac",
     "dp_lloyd": "b4d25b7d2c13eaad3967ee6c6c96fece754ffc53addf1cbbb4e991e332b854f5",
     "dp_medians": "4c39446bf957d4838e0095420f3f52fcefa71ab954a5d4e4254277bfd3b0623f",
 }
 """As version 0.2.0 computes them."""
 MORE = {
     "feddp_kmeans": {"server_data": {"path": "/s.parquet"}},
-    "server_lloyds": {"server_data": {"path": "/s.parquet"}, "lloyd": {"steps": 2}},
     "dp_lloyd": {"dp_lloyd": {"domain": [-1.0, 1.0]}},
     "dp_medians": {"dp_lloyd": {"domain": [-1.0, 1.0]}},
 }

@@ -28,14 +28,13 @@ JOBS = {
     | {"privacy": {"epsilon": 1.0, "delta": 1e-6}, "clipping": {"client_rows": 5}}
     | {"names": {"column": "t", "words": ["a", "b"]}},
     "optimal": {name: value for name, value in BASE.items() if name != "privacy"},
-    "k_fed": {name: value for name, value in BASE.items() if name != "privacy"},
 }
 OWNERS = {"dp_lloyd": "dp_lloyd", "deployment": "dp_lloyd", "recurring": "dp_lloyd", "dp_medians": "dp_medians"}
 OWNERS |= {
     "names": "spherical",
     "spherical": "spherical",
     "optimal": "optimal",
-    "k_fed": "k_fed",
+    "k_fed": "optimal",
     "tree": "central_tree",
 }
 STREAM = BASE | BOX | {"ledger": "/l", "algorithm": "dp_lloyd"}

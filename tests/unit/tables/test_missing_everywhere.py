@@ -86,11 +86,9 @@ def test_reports_fill(lake):
     assert found == pytest.approx(np.array([[0.505, 0.5, 1.0], [0.2, 0.75, 0.0]]))
 
 
-@pytest.mark.parametrize("algorithm", ["optimal", "k_fed"])
-def test_fits_without_privacy_fill(lake, algorithm):
+def test_fits_without_privacy_fill(lake):
     settings = {
-        "experimental": True,
-        "algorithm": algorithm,
+        "algorithm": "optimal",
         "data": data_of(lake, client_id="person"),
         "n_clusters": 2,
     }

@@ -10,15 +10,14 @@ from dapple_dp.schemas.kmeans.jobs.pooled_config import validated_pooled
 from dapple_dp.schemas.trusted_zone.job_configs import load_assign_config, load_evaluate_config
 
 BASE = {"experimental": True, "data": {"path": "lake", "features": "x", "client_id": "who"}, "n_clusters": 3}
-K_FED, OPTIMAL = BASE | {"algorithm": "k_fed"}, BASE | {"algorithm": "optimal"}
+OPTIMAL = BASE | {"algorithm": "optimal"}
 
 
 def test_defaults():
-    assert validated_pooled(K_FED).seed == 0
     assert validated_pooled(OPTIMAL).seed == 0
 
 
-@pytest.mark.parametrize("settings", [{"algorithm": "feddp_kmeans"}, {"algorithm": ["k_fed"]}, {}, [], None, "k_fed"])
+@pytest.mark.parametrize("settings", [{"algorithm": "feddp_kmeans"}, {"algorithm": ["optimal"]}, {}, [], None, "x"])
 def test_other_jobs_are_not_pooled(settings):
     assert not is_pooled(settings)
 
@@ -26,14 +25,11 @@ def test_other_jobs_are_not_pooled(settings):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (K_FED | {"privacy": {"epsilon": 1.0}}, "privacy isn't supported for algorithm k_fed, which "),
         (OPTIMAL | {"privacy": {}}, "privacy isn't supported for algorithm optimal"),
-        (K_FED | {"data": {"path": "lake", "features": "x"}}, "data.client_id is required for algorithm k_fed"),
         (OPTIMAL | {"optimal": {"starts": 1}}, "optimal was removed; leave it out: 20 runs on 20,000"),
-        (K_FED | {"k_fed": {"restarts": 3}}, "k_fed was removed; leave it out: each client finds n_clus"),
-        (K_FED | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
-        (K_FED | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),
-        (K_FED | {"seed": -1}, "seed must be at least 0, got -1; give the seed of the starts, an integer >= 0."),
+        (OPTIMAL | {"clipping": {"norm": 1.0}}, "clipping is not a setting"),
+        (OPTIMAL | {"n_clusters": {"max": 3, "choose": "elbow"}}, "n_clusters must be an integer, got "),
+        (OPTIMAL | {"seed": -1}, "seed must be at least 0, got -1; give the seed of the starts, an integer >= 0."),
     ],
 )
 def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
@@ -43,18 +39,17 @@ def test_bad_jobs_are_refused_in_one_sentence(settings, sentence):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("fit", [K_FED, OPTIMAL])
-def test_other_jobs_read_the_same_file(fit):
-    assert load_prepare_config(yaml.safe_dump(fit)).data.client_id == "who"
-    assert load_prepare_config(yaml.safe_dump(fit | {"prepare": {"shards": 3}})).prepare.n_shards == 3
+def test_other_jobs_read_the_same_file():
+    assert load_prepare_config(yaml.safe_dump(OPTIMAL)).data.client_id == "who"
+    assert load_prepare_config(yaml.safe_dump(OPTIMAL | {"prepare": {"shards": 3}})).prepare.n_shards == 3
     for wrong, said in (
         ({"shards": 0}, "prepare.shards must be"),
         (3, "prepare must be"),
         ({"x": 1}, "prepare.x is no"),
     ):
         with pytest.raises(ConfigError, match=f"^{said}"):
-            load_prepare_config(yaml.safe_dump(fit | {"prepare": wrong}))
-    text = yaml.safe_dump(fit | {"model": "out"})
-    assert load_evaluate_config(text).data == load_assign_config(text).data == validated_pooled(fit).data
+            load_prepare_config(yaml.safe_dump(OPTIMAL | {"prepare": wrong}))
+    text = yaml.safe_dump(OPTIMAL | {"model": "out"})
+    assert load_evaluate_config(text).data == load_assign_config(text).data == validated_pooled(OPTIMAL).data
     with pytest.raises(ConfigError, match=r"^clipping is not a setting"):
-        load_evaluate_config(yaml.safe_dump(fit | {"model": "out", "clipping": {}}))
+        load_evaluate_config(yaml.safe_dump(OPTIMAL | {"model": "out", "clipping": {}}))

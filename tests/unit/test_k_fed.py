@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dapple_dp.transforms.numerics.trusted_zone.k_fed import LocalCenters, local_centers, merged_centers
+from benchmarks.papers.k_fed import LocalCenters, local_centers, merged_centers
 
 MEANS = 20.0 * np.eye(4, 6)
 

@@ -1,4 +1,4 @@
-"""Whole runs of the private baselines and of a chosen number of clusters."""
+"""Whole runs that choose the number of clusters."""
 
 import io
 
@@ -13,7 +13,7 @@ from tests.scenes import lake
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("baselines")
+    folder = tmp_path_factory.mktemp("elbow")
     points, clients = lake.mixture(3000), np.arange(3000) // 10
     return {
         "data": lake.write_lake(folder / "rows", points, clients, n_files=3, row_group_size=500),
@@ -21,38 +21,6 @@ def place(tmp_path_factory):
         "key": lake.write_key(folder / "key"),
         "block": ClientBlock(points, np.arange(0, 3001, 10)),
     }
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "allocation", "unit"),
-    [
-        ("server_kmeanspp", "tuned", "record"),
-        ("server_kmeanspp", "paper", "client"),
-        ("server_lloyds", "paper", "record"),
-        ("server_lloyds", "tuned", "client"),
-        ("sphere_packing", "tuned", "record"),
-        ("sphere_packing", "paper", "client"),
-    ],
-)
-def test_a_baseline_equals_its_rounds_on_one_block(place, tmp_path, algorithm, unit, allocation):
-    settings = lake.job(
-        place["data"],
-        place["server"],
-        unit,
-        algorithm=algorithm,
-        lloyd={"steps": 2},
-        privacy__allocation=allocation,
-        privacy__epsilon=8.0,
-        key_uri=place["key"],
-    )
-    result = lake.run_fit(settings, tmp_path / "out")
-    expected = lake.chain(lake.planned(settings), place["block"]).model()
-    np.testing.assert_array_equal(result.model.centers, expected.centers)
-    assert result.model.releases[0].path == f"{algorithm}/lloyd_00/sums"
-    assert result.privacy.epsilon <= 8.0
-    if algorithm != "sphere_packing":
-        distances = np.linalg.norm(result.model.centers[:, None] - lake.MEANS[None], axis=2)
-        assert distances.min(axis=0).max() < 1.5
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])

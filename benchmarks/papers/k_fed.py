@@ -14,6 +14,8 @@ from dapple_dp.transforms.numerics.kmeans.starts import seeding
 from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.numerics.tables.row_sampling import order_of_rows
 
+RESTARTS = 10
+"""Of k-means on the rows of one client."""
 _SERVER_RESTARTS = 20
 
 
