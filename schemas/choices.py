@@ -146,7 +146,6 @@ class LloydStart(Choice):
 
     BEST = "best"
     SPHERE_PACKING = "sphere_packing"
-    SERVER_KMEANSPP = "server_kmeanspp", Tier.PAPER_ONLY
     FEDDP_INIT = "feddp_init", Tier.EXPERIMENTAL
     CENTRAL_TREE = "central_tree", Tier.EXPERIMENTAL
     CANDIDATES = "candidates"

@@ -96,7 +96,7 @@ class Desk:
 
 def _lloyd(desk: Desk, unit: str = "record", **options: Any) -> Settings:
     """A job of algorithm dp_lloyd; the server start of two of its inits needs public points."""
-    by_server = options.get("init") in ("server_kmeanspp", "feddp_init")
+    by_server = options.get("init") == "feddp_init"
     job = lake.job(desk.lake, desk.server if by_server else None, unit, algorithm="dp_lloyd")
     job |= {"dp_lloyd": {"domain": [-2.0, 7.0]} | options, "clipping": {"client_rows": CLIENT_ROWS}}
     job["data"]["public_rows"] = N_ROWS if unit == "record" else N_CLIENTS
@@ -176,7 +176,6 @@ FITS: dict[str, Callable[[Desk], Settings]] = {
     "dp_lloyd-fast": lambda desk: _lloyd(desk, init="sphere_packing", steps=3),
     "dp_lloyd-best": lambda desk: _lloyd(desk, init="best"),
     "dp_lloyd-best-client": lambda desk: _lloyd(desk, "client", init="best"),
-    "dp_lloyd-server": lambda desk: _lloyd(desk, init="server_kmeanspp", update="shrunken", steps=2),
     "dp_lloyd-feddp_init": lambda desk: _lloyd(desk, init="feddp_init", steps=2),
     "dp_lloyd-central_tree": lambda desk: _lloyd(desk, init="central_tree", steps=2),
     "dp_medians": lambda desk: _medians(desk, init="best", steps=3),

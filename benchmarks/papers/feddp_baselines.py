@@ -32,6 +32,7 @@ from dapple_dp.transforms.kmeans.lloyd.state import MeansState
 from dapple_dp.transforms.numerics.kmeans import centers
 from dapple_dp.transforms.numerics.kmeans.centers import Prior
 from dapple_dp.transforms.numerics.kmeans.starts import seeding, sphere_packing
+from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.numerics.statistics.nearest import NearestCenters
 from dapple_dp.transforms.rounds.local_rows import LocalRows
 
@@ -66,9 +67,23 @@ def _start(start: str, state: MeansState) -> Rows:
         half_side = state.frame.lattice.clipping_norm
         return sphere_packing.pack(settings.n_clusters, rows.shape[1], half_side, settings.seed)
     if start == "server_kmeanspp":
-        return seeding.plus_plus(rows, settings.n_clusters, settings.seed)
+        return _plus_plus(rows, settings.n_clusters, settings.seed)
     everywhere = np.ones(len(rows))
     return seeding.weighted_kmeans(rows, everywhere, settings.n_clusters, settings.restarts, settings.seed).centers
+
+
+def _plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArray[np.float64]:
+    """Chooses points by k-means++, shape (n_clusters, n_dims).
+
+    Source: Arthur, Vassilvitskii (2007).
+    """
+    from sklearn.cluster import kmeans_plusplus
+
+    # scikit-learn's distances lose digits for rows far from zero.
+    centered = points - points.mean(axis=0)
+    with one_thread():
+        chosen = kmeans_plusplus(centered, n_clusters, random_state=seed % 2**32)[1]
+    return np.asarray(points[chosen], dtype=np.float64)
 
 
 def _prior(start: str, state: MeansState, found: Rows) -> Prior:

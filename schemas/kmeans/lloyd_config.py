@@ -64,8 +64,7 @@ class DPLloydConfig(Section):
 
     init: LloydStart | None = Field(
         default=None,
-        description="best, candidates, sphere_packing, server_kmeanspp, feddp_init or central_tree, or leave it out "
-        "for best",
+        description="best, candidates, sphere_packing, feddp_init or central_tree, or leave it out for best",
     )
     domain: Annotated[Interval | tuple[Interval, ...] | dict[str, Interval], BeforeValidator(_domain)] = Field(
         union_mode="left_to_right",
@@ -150,12 +149,7 @@ class DPLloydConfig(Section):
     @property
     def starts_privately(self) -> bool:
         """True if the start takes part of the budget."""
-        return self.start in (
-            LloydStart.BEST,
-            LloydStart.CANDIDATES,
-            LloydStart.FEDDP_INIT,
-            LloydStart.CENTRAL_TREE,
-        )
+        return self.start is not LloydStart.SPHERE_PACKING
 
     @property
     def shrinks(self) -> bool:
@@ -212,8 +206,7 @@ class DPLloydFit(AnyFit):
 
     def _check_start(self, start: LloydStart) -> None:
         """Refuses clipping and server data that don't fit the start."""
-        by_server = start in (LloydStart.FEDDP_INIT, LloydStart.SERVER_KMEANSPP)
-        if by_server and self.server_data is None:
+        if start is LloydStart.FEDDP_INIT and self.server_data is None:
             raise ConfigError(
                 f"server_data is required for dp_lloyd.init {start}; give a server_data section, or use init best."
             )

@@ -99,6 +99,7 @@ GONE_VALUES: Mapping[tuple[str, str], str] = {
     ("algorithm", "server_lloyds"): f"use feddp_kmeans, {_OF_BASELINES}",
     ("algorithm", "sphere_packing"): f"use central_tree, {_OF_BASELINES}",
     ("algorithm", "windows"): _OF_STREAM,
+    ("dp_lloyd.init", "server_kmeanspp"): "use candidates, which uses server rows, too",
     ("privacy.accountant", "paper_code"): "leave privacy.accountant out: the same divergences give a smaller epsilon",
     ("privacy.shares", "a section"): "use auto, which simulates shares on the server data, or leave it out",
     ("training.model", "cnn"): _OF_IMAGES,

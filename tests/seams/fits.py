@@ -172,7 +172,6 @@ FACTORS = (
         best={"dp_lloyd.init": "best"},
         candidates={"dp_lloyd.init": "candidates"},
         sphere_packing={"dp_lloyd.init": "sphere_packing"},
-        server_kmeanspp={"dp_lloyd.init": "server_kmeanspp"},
         feddp_init={"dp_lloyd.init": "feddp_init"},
         central_tree={"dp_lloyd.init": "central_tree"},
     ),
@@ -361,7 +360,7 @@ def settings(row: Row, place: Place) -> Settings:
 BEYOND = {
     "algorithm": ("dp_medians", "k_prototypes"),
     "allocation": ("paper", "published"),
-    "init": ("server_kmeanspp", "feddp_init", "central_tree"),
+    "init": ("feddp_init", "central_tree"),
 }
 """Levels that are refused without `experimental: true`; rows without any have no word."""
 OF_LLOYD = "dp_lloyd isn't supported for algorithm"
@@ -372,9 +371,7 @@ PROTOTYPES = "k_prototypes"
 OPTIONS = "feddp_kmeans may hold only restarts for algorithm"
 EXCLUDED = (
     # A section is of one algorithm; `auto` may have sections of all.
-    excluded(
-        OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"
-    ),
+    excluded(OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|feddp_init|central_tree"),
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|plain|shrunken"),
     excluded(
         "dp_lloyd.* isn't supported for algorithm dp_medians",
@@ -454,13 +451,13 @@ EXCLUDED = (
         "server_data is required for dp_lloyd.init",
         algorithm="dp_lloyd|dp_medians",
         server="none",
-        init="server_kmeanspp|feddp_init",
+        init="feddp_init",
     ),
     excluded(
         "clipping.norm must be domain or a number, and clipping.center none",
         algorithm="dp_lloyd|dp_medians",
         clipping="centered",
-        init="usual|best|candidates|sphere_packing|server_kmeanspp|central_tree",
+        init="usual|best|candidates|sphere_packing|central_tree",
     ),
     excluded("clipping.center must be none with a tree.center", clipping="centered", tree="centered"),
     excluded("n_clusters must be an integer for a warm start", start="warm|memory", n_clusters="elbow"),
@@ -478,7 +475,7 @@ EXCLUDED = (
     *(
         excluded(refusal, algorithm="auto", server="none", **cells)
         for refusal, cells in (
-            ("server_data is required for dp_lloyd.init", {"init": "server_kmeanspp|feddp_init"}),
+            ("server_data is required for dp_lloyd.init", {"init": "feddp_init"}),
             ("quality isn't supported for algorithm dp_lloyd", {"quality": "share|distance"}),
             ("clipping.norm must be domain or a number", {"clipping": "private"}),
             ("lloyd.steps must be 0 for algorithm dp_lloyd", {"lloyd": "steps"}),
@@ -519,7 +516,7 @@ EXCLUDED = (
             ("must (be kind one_hot|not be terms)", {"columns": "symmetric|standardized|bins|terms"}),
             ("no others in k_prototypes.domain", {"columns": "one_hot"}),
             ("server_data isn't supported for algorithm k_prototypes", {"server": "rows"}),
-            (OF_LLOYD, {"init": "best|candidates|sphere_packing|server_kmeanspp|feddp_init|central_tree"}),
+            (OF_LLOYD, {"init": "best|candidates|sphere_packing|feddp_init|central_tree"}),
             (OF_LLOYD, {"rounds": "three|plain|shrunken"}),
             (OF_TREE, {"tree": "shallow|centered"}),
             (OPTIONS, {"feddp": "full|subspace"}),

@@ -48,7 +48,7 @@ def choices(kind=Choice):
 @pytest.mark.parametrize(
     ("varied", "name", "tier"),
     [
-        ("init: server_kmeanspp", "dp_lloyd.init: server_kmeanspp", Tier.PAPER_ONLY),
+        ("init: central_tree", "dp_lloyd.init: central_tree", Tier.EXPERIMENTAL),
         ("init: feddp_init", "dp_lloyd.init: feddp_init", Tier.EXPERIMENTAL),
     ],
 )

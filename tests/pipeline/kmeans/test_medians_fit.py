@@ -29,7 +29,7 @@ class Place:
         self.key, self.secret = lake.write_key(folder / "key"), lake.write_key(folder / "secret", bytes(range(51, 83)))
 
     def job(self, unit="record", init="best", **settings):
-        by_server = init in ("server_kmeanspp", "feddp_init")
+        by_server = init == "feddp_init"
         found = {
             "experimental": True,
             "algorithm": "dp_medians",
@@ -57,7 +57,7 @@ def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("medians"))
 
 
-STARTS = ("best", "candidates", "sphere_packing", "server_kmeanspp", "feddp_init", "central_tree")
+STARTS = ("best", "candidates", "sphere_packing", "feddp_init", "central_tree")
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])

@@ -86,7 +86,7 @@ def test_bounds_of_clients_in_released_clusters_are_not_known_before(place, allo
 
 def test_bounds_that_are_found_by_public_starts_are_known_before(place):
     start = lake.job(str(place / "lake"), None, "client", **lake.packed(1))
-    assert all(each["fixed"] for each in summary(place, start, "--clients", "300")["releases"])
+    assert all(each["fixed"] for each in summary(place, start, "--clients", "300", "--width", "4")["releases"])
 
 
 @pytest.mark.parametrize(

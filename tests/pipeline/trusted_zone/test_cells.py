@@ -81,7 +81,7 @@ def test_cells_in_step_are_the_same_runs_as_alone(desk, alone, tmp_path, flags):
 
 
 def test_what_ran_is_a_mix(desk):
-    assert {len(run.rounds) for run in desk.runs} == {2, 3, 5}
+    assert {len(run.rounds) for run in desk.runs} == {3, 4, 5}
     assert {run.initial.settings.unit.kind for run in desk.runs} == {"record", "client"}
 
 

@@ -114,7 +114,6 @@ WRONG = [
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
     (job({"updtae": "plain"}), "dp_lloyd.updtae is not a setting; did you mean dp_lloyd.update?"),
     (job({"init": "feddp_init"}), "server_data is required for dp_lloyd.init feddp_init; give a server"),
-    (job({"init": "server_kmeanspp"}), "server_data is required for dp_lloyd.init server_kmeanspp"),
     (job(clipping={"norm": "private"}), "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'priv"),
     (job(clipping={"norm": "server_radius"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),
     (job(clipping={"center": "server_mean"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),

@@ -1,4 +1,4 @@
-"""Starts of DP-Lloyd's centers: public packings and server points, or rounds that look for the clusters.
+"""Starts of DP-Lloyd's centers: a public packing, or rounds that look for the clusters.
 
 `best` finds them on a public grid: over the domain if it has few features, otherwise along the principal
 directions around a noisy mean. Mean, scatter and histogram are releases like any other.
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dapple_dp.schemas.choices import LloydStart
 from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.lloyd_config import START_SHARE, DPLloydFit
 from dapple_dp.transforms.core.round import Releases
 from dapple_dp.transforms.core.statistics import assignment, lattice
@@ -49,20 +48,16 @@ def initial_state(config: DPLloydFit, server: NDArray[np.float64], n_features: i
 
     Args:
       config: the job, with a `dp_lloyd` section.
-      server: shape (q, d), feature units; public points, read only by start `server_kmeanspp`.
+      server: shape (q, d), feature units; public points, which only start `candidates` reads.
       n_features: d.
-
-    Raises:
-      ConfigError: if there are fewer server points than clusters.
     """
     settings, frame = LloydSettings.from_config(config), box_frame(config, n_features)
     lattice.check_features(n_features, lattice.SUM_BITS)
-    centers = _public_centers(settings, server)
-    by_server = settings.options.start is LloydStart.SERVER_KMEANSPP
+    centers = _public_centers(settings, n_features)
     state = LloydState(
         settings=settings,
         frame=frame,
-        server=server if by_server else server[:0],
+        server=server[:0],
         centers=None if centers is None else lattice_centers(frame, centers),
         radius=lattice_radius(frame, settings.first_radius(n_features)),
         n_rows=settings.public_rows,
@@ -86,24 +81,11 @@ def warm_state(config: DPLloydFit, centers: NDArray[np.float64]) -> LloydState:
     )
 
 
-def _public_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Returns centers from public data, measured from the middle of the domain; None for a private start."""
+def _public_centers(settings: LloydSettings, n_features: int) -> NDArray[np.float64] | None:
+    """Returns packed centers, measured from the middle of the domain; None for a private start."""
     if settings.options.starts_privately:
         return None
-    if settings.options.start is LloydStart.SERVER_KMEANSPP:
-        return _server_centers(settings, server)
-    return sphere_packing.pack(settings.n_clusters, server.shape[1], settings.box.half_side, settings.seed)
-
-
-def _server_centers(settings: LloydSettings, server: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Runs k-means++ on the server points inside the domain, measured from its middle."""
-    if len(server) < settings.n_clusters:
-        raise ConfigError(
-            f"n_clusters must be at most the number of server rows, got {settings.n_clusters} clusters and "
-            f"{len(server)} rows; ask for fewer clusters or use more server data."
-        )
-    inside = np.clip(server, settings.box.low, settings.box.high) - settings.box.middle(server.shape[1])
-    return seeding.plus_plus(inside, settings.n_clusters, settings.seed)
+    return sphere_packing.pack(settings.n_clusters, n_features, settings.box.half_side, settings.seed)
 
 
 def grid_share(settings: LloydSettings, n_features: int) -> float:

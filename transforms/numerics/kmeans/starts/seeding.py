@@ -105,20 +105,6 @@ def elbow(costs: NDArray[np.float64]) -> int:
     return int(np.argmax(fallen - np.linspace(0.0, 1.0, len(costs)))) + 1
 
 
-def plus_plus(points: NDArray[np.float64], n_clusters: int, seed: int) -> NDArray[np.float64]:
-    """Chooses points by k-means++, shape (n_clusters, n_dims).
-
-    Source: Arthur, Vassilvitskii (2007).
-    """
-    from sklearn.cluster import kmeans_plusplus
-
-    # scikit-learn's distances lose digits for rows far from zero.
-    centered = points - points.mean(axis=0)
-    with one_thread():
-        chosen = kmeans_plusplus(centered, n_clusters, random_state=seed % 2**32)[1]
-    return np.asarray(points[chosen], dtype=np.float64)
-
-
 def pseudo_clients(n_points: int, client_rows: int, n_clients: int, seed: int) -> NDArray[np.int64]:
     """Draws indices of bootstrapped pseudo-clients, shape (n_clients, client_rows), each row in [0, n_points)."""
     return np.random.default_rng([seed, 1]).integers(0, n_points, (n_clients, client_rows))
