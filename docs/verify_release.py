@@ -165,7 +165,7 @@ class Bounds:
         need(self.frame == wanted, "frame in run.json", "be that of the settings", self.frame)
         private = self.start in ("best", "candidates", "feddp_init", "central_tree")
         self.near = private or bool((run.manifest["previous"] or {}).get("warm_start"))
-        self.shrinks = private if options["update"] is None else options["update"] == "shrunken"
+        self.shrinks = private if options.get("update") is None else options["update"] == "shrunken"
         scaled = options.get("radius_factor", 0.8) * side / (k if isinstance(k, int) else k["max"]) ** (1.0 / self.d)
         self.radius = min(1.0, 2.0 * norm / (self.half * side)) * (self.half * scaled)
         first = self.half * side if options.get("radius", "step") == "step" else self.radius

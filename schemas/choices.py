@@ -159,13 +159,6 @@ class StartSpace(Choice):
     FULL = "full"
 
 
-class CenterUpdate(Choice):
-    """Rules that compute a center from its noisy sum and count."""
-
-    PLAIN = "plain"
-    SHRUNKEN = "shrunken"
-
-
 class FederatedAlgorithm(Choice):
     """Algorithms for federated training."""
 

@@ -148,7 +148,11 @@ def released_centers(rows: NDArray[np.float64], job: dict[str, Any], label: str)
     if given := {name: section[name] for name in fastlloyd_options.DEFAULTS if name in section}:
         plain = {name: value for name, value in section.items() if name not in given}
         return fastlloyd_options.released_centers(rows, job | {"dp_lloyd": plain}, given, key)
-    fit = plan_files(validated(job))
+    config = validated(job | {"dp_lloyd": {name: value for name, value in section.items() if name != "update"}})
+    if "update" in section:
+        options = fastlloyd_options.ShrunkenMoves(**config.dp_lloyd.model_dump())
+        config = config.model_copy(update={"dp_lloyd": options})
+    fit = plan_files(config)
     centers: NDArray[np.float64] = loop.simulate(fit.initial, fit.rounds, [ClientBlock(rows)], key).model().centers
     return centers
 

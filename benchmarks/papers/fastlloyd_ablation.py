@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
     def method(self, n_clusters: int, n_features: int) -> dict[str, Any]:
         """Section of the algorithm."""
-        options = {"init": "sphere_packing", "update": "plain", "post_process": self.post_process}
+        options = {"init": "sphere_packing", "post_process": self.post_process}
         if self.factor is None:
             whole = {"radius": "constant", "radius_factor": 2.0 * n_clusters ** (1.0 / n_features)}
             return options | whole | {"clip_moves": False}

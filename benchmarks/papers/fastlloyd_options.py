@@ -1,7 +1,7 @@
 """FastLloyd with other radii, without clipped moves, or with centers that aren't folded, and on absolute sums.
 
 What no job has: the rounds of `fit` with other settings and steps, for start sphere_packing and moves that aren't
-shrunken.
+shrunken; and those of `fit` after this start with moves that are.
 
 Source: Diaa, Humphries, Kerschbaum (2025), Section 5.3 and Appendix B.
 """
@@ -17,6 +17,7 @@ from benchmarks.papers import absolute_lloyd
 from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.schemas.core.block import ClientBlock
 from dapple_dp.schemas.kmeans.fit_config import validated
+from dapple_dp.schemas.kmeans.lloyd_config import DPLloydConfig
 from dapple_dp.transforms.core import loop
 from dapple_dp.transforms.core.round import Releases, Round
 from dapple_dp.transforms.core.statistics import lattice
@@ -55,6 +56,15 @@ class Settings(LloydSettings):
         if self.given["radius"] == "constant":
             return self.radius(n_features)
         return LloydSettings.first_radius(self, n_features)
+
+
+class ShrunkenMoves(DPLloydConfig):
+    """Options whose moves are shrunken by their noise after any start."""
+
+    @property
+    def shrinks(self) -> bool:
+        """True: a job shrinks after private starts alone."""
+        return True
 
 
 def released_centers(rows: Rows, job: dict[str, Any], given: dict[str, Any], key: bytes) -> Rows:

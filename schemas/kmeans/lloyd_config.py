@@ -10,7 +10,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from dapple_dp.schemas.choices import Algorithm, Auto, CenterUpdate, ClippingRule, LloydStart
+from dapple_dp.schemas.choices import Algorithm, Auto, ClippingRule, LloydStart
 from dapple_dp.schemas.core.plan import Allocation
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
@@ -76,11 +76,6 @@ class DPLloydConfig(Section):
         description="the number of Lloyd rounds, an integer from 1 to 50, or auto for an error analysis "
         "(which needs data.public_rows; without it the least that analysis gives, 2, or 1 after a private start), or "
         "4 after start candidates",
-    )
-    update: CenterUpdate | None = Field(
-        default=None,
-        description="plain for noisy sum / noisy count, shrunken to shrink a move by its known noise, or leave it out "
-        "for shrunken after a private start and plain otherwise",
     )
 
     @property
@@ -153,10 +148,8 @@ class DPLloydConfig(Section):
 
     @property
     def shrinks(self) -> bool:
-        """True if moves are shrunken by their known noise."""
-        if self.update is None:
-            return self.starts_privately
-        return self.update is CenterUpdate.SHRUNKEN
+        """True if moves are shrunken by their known noise, as after a private start."""
+        return self.starts_privately
 
 
 class DPLloydFit(AnyFit):

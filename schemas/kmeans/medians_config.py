@@ -35,14 +35,6 @@ class DPMediansFit(DPLloydFit):
         """The DP-Lloyd job whose start is used; its rounds of means on all clusters are skipped."""
         return self.model_copy(update={"dp_lloyd": self.dp_lloyd.model_copy(update={"steps": self.n_steps + 1})})
 
-    def _check_algorithm(self) -> None:
-        if self.dp_lloyd.update is not None:
-            raise ConfigError(
-                f"dp_lloyd.update isn't supported for algorithm dp_medians, got {str(self.dp_lloyd.update)!r}; "
-                "leave it out, since it applies only to means."
-            )
-        super()._check_algorithm()
-
     def _check_warm_start(self) -> None:
         if self.recurring is not None and self.recurring.memory is not None:
             raise ConfigError(

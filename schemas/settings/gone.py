@@ -55,6 +55,7 @@ GONE: Mapping[str, Gone] = {
     "dp_lloyd.radius": Gone("leave it out: the first round has half the diagonal of the domain", "step", "domain"),
     "dp_lloyd.radius_factor": Gone("leave it out: it was never better than .8", 0.8, "domain"),
     "dp_lloyd.start_share": Gone(_FIXED_START, 0.5, "domain"),
+    "dp_lloyd.update": Gone("leave it out: moves are shrunken after a private start, and no others", None, "domain"),
     "dp_lloyd.variant": Gone(
         "leave it out for fast; the others are code of benchmarks/papers, and algorithm optimal needs no privacy",
         "fast",

@@ -180,8 +180,6 @@ FACTORS = (
         "dp_lloyd.domain",
         usual={},
         three={"dp_lloyd.steps": 3},
-        plain={"dp_lloyd.update": "plain"},
-        shrunken={"dp_lloyd.update": "shrunken"},
     ),
     factor(
         "tree",
@@ -372,12 +370,7 @@ OPTIONS = "feddp_kmeans may hold only restarts for algorithm"
 EXCLUDED = (
     # A section is of one algorithm; `auto` may have sections of all.
     excluded(OF_LLOYD, algorithm=NOT_LLOYD, init="best|candidates|sphere_packing|feddp_init|central_tree"),
-    excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three|plain|shrunken"),
-    excluded(
-        "dp_lloyd.* isn't supported for algorithm dp_medians",
-        algorithm="dp_medians",
-        rounds="plain|shrunken",
-    ),
+    excluded(OF_LLOYD, algorithm=NOT_LLOYD, rounds="three"),
     excluded("recurring.memory isn't supported for algorithm dp_medians", algorithm="dp_medians", start="memory"),
     excluded(OF_TREE, algorithm="dp_lloyd|dp_medians|spherical", tree="shallow|centered"),
     excluded(
@@ -517,7 +510,7 @@ EXCLUDED = (
             ("no others in k_prototypes.domain", {"columns": "one_hot"}),
             ("server_data isn't supported for algorithm k_prototypes", {"server": "rows"}),
             (OF_LLOYD, {"init": "best|candidates|sphere_packing|feddp_init|central_tree"}),
-            (OF_LLOYD, {"rounds": "three|plain|shrunken"}),
+            (OF_LLOYD, {"rounds": "three"}),
             (OF_TREE, {"tree": "shallow|centered"}),
             (OPTIONS, {"feddp": "full|subspace"}),
             ("n_clusters must be an integer for algorithm", {"n_clusters": "elbow"}),

@@ -75,7 +75,7 @@ FACTORS = (
     factor(
         "rounds",
         usual={},
-        three={"dp_lloyd.steps": 3, "dp_lloyd.init": "candidates", "dp_lloyd.update": "shrunken"},
+        three={"dp_lloyd.steps": 3, "dp_lloyd.init": "candidates"},
     ),
     factor("n_clusters", three={}, one={"n_clusters": 1}, elbow={"n_clusters": {"max": 4, "choose": "elbow"}}),
     factor(

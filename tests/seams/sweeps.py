@@ -19,7 +19,7 @@ FACTORS = (
         own={"sweep.methods": {"own": {}}},
         beside={"sweep.methods": {"own": {}, "optimum": _OPTIMUM}},
         unprotected={"sweep.methods": {"optimum": _OPTIMUM}},
-        two={"sweep.methods": {"own": {}, "other": {"dp_lloyd": {"update": "shrunken"}}}},
+        two={"sweep.methods": {"own": {}, "other": {"dp_lloyd": {"init": "candidates"}}}},
         same={"sweep.methods": {"own": {}, "again": {"key_uri": "key"}}},
         apart={"sweep.methods": {"own": {}, "other": {"data": {"path": "elsewhere"}}}},
     ),

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
 from benchmarks import data, data_files
-from benchmarks.papers import fastlloyd_messages, fastlloyd_real, mixture_rate
+from benchmarks.papers import fastlloyd, fastlloyd_messages, fastlloyd_real, mixture_rate
 from benchmarks.papers.fastlloyd import scaled
 
 
@@ -96,3 +96,11 @@ def test_an_iteration_takes_its_sends_and_more():
 def test_em_is_faster_where_components_overlap_less():
     rates = [mixture_rate.rate(mixture_rate.errors(distance, 2_000, 0)) for distance in (3.0, 4.0, 6.0)]
     assert rates[0] > 1.5 * rates[1] > 3.0 * rates[2]
+
+
+def test_shrunken_moves_of_fastlloyd_are_those_that_a_setting_once_asked_for():
+    """On Iris at epsilon 1 they release the centers that `dp_lloyd.update: shrunken` released after the same start."""
+    rows = scaled(data.rows("iris"))
+    method = fastlloyd.METHODS["FastLloyd, shrunken moves"]
+    centers = fastlloyd.released_centers(rows, fastlloyd.lloyd_job(rows, 3, method, 1.0, 0), "iris 1.0")
+    np.testing.assert_allclose(centers[0, :2], [-0.22929001, -0.54038811], atol=1e-8)

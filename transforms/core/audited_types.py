@@ -72,7 +72,7 @@ SHARE_LAWS = _types(("dapple_dp.schemas.privacy.noise_shares", "ShareLaw"))
 
 _VALUES = _types(
     # Enumerations; only their members are accepted.
-    ("dapple_dp.schemas.choices", "Auto CenterUpdate InvalidRows LloydStart"),
+    ("dapple_dp.schemas.choices", "Auto InvalidRows LloydStart"),
     ("dapple_dp.schemas.choices", "ModelKind NoiseBy ReportMode SelectionScore TableFormat WhenScarce"),
     ("dapple_dp.schemas.masked.pairwise_messages", "Leg"),
     ("dapple_dp.schemas.core.plan", "Zone Geometry Mechanism PrivacyUnit"),

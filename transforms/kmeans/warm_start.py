@@ -1,6 +1,6 @@
 """FedDP-Lloyds with the whole budget, from centers that an earlier run released; no private row is read for them.
 
-Source: Scott, Lampert, Saulpic (2025), Algorithm 5.
+Source: Scott, Lampert, Saulpic (2025), Algorithm 2.
 """
 
 import dataclasses

@@ -68,7 +68,6 @@ def cost(points, centers):
 
 KINDS = [
     {"init": "sphere_packing"},
-    {"init": "sphere_packing", "update": "shrunken"},
     {"init": "best"},
     {"init": "candidates"},
     {"init": "feddp_init"},
@@ -215,7 +214,6 @@ def test_more_clusters_than_server_rows_are_refused(place):
     [
         ({}, "dp_lloyd/mean/sums", "how much data lies in each cell of a public grid"),
         ({"init": "feddp_init"}, "feddp_kmeans/outer_product/scatter", "how much data each public point stands for"),
-        ({"init": "sphere_packing"}, "dp_lloyd/lloyd_00/sums", "The clipping norm is"),
     ],
 )
 def test_the_command_writes_every_output(place, tmp_path, settings, first, purpose):

@@ -41,7 +41,7 @@ JOBS = {
     "feddp_kmeans: {restarts: 20}, dp_lloyd: null}",
     "dp_lloyd": f"{{algorithm: dp_lloyd, {DATA}, n_clusters: 3, {PRIVACY}, dp_lloyd: {{domain: [-1.0, 1.0]}}}}",
     "dp_lloyd in full": f"{{algorithm: dp_lloyd, {DATA}, {SERVER}, n_clusters: 3, {CLIENT}, "
-    "dp_lloyd: {init: feddp_init, domain: [0, 10], steps: 4, update: plain}, "
+    "dp_lloyd: {init: feddp_init, domain: [0, 10], steps: 4}, "
     "clipping: {norm: server_radius, center: server_mean, client_rows: 8}, lloyd: {steps: 0, share: 0.4}, "
     "feddp_kmeans: {restarts: 20}, quality: null, tree: null}",
 }

@@ -39,10 +39,8 @@ def test_the_domain_bounds_the_rows_and_the_start_is_private_by_default():
     assert options.shrinks
 
 
-def test_moves_are_shrunken_after_a_private_start_or_as_asked():
+def test_moves_are_shrunken_after_a_private_start():
     assert not validated(job({"init": "sphere_packing"})).dp_lloyd.shrinks
-    assert validated(job({"init": "sphere_packing", "update": "shrunken"})).dp_lloyd.shrinks
-    assert not validated(job({"update": "plain"})).dp_lloyd.shrinks
 
 
 def test_a_job_survives_yaml():
@@ -112,7 +110,7 @@ WRONG = [
     (job({"domain": "unit"}), "dp_lloyd.domain must be a list of two numbers, got 'unit'"),
     (job({"steps": 0}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got 0; give the number of Lloyd"),
     (job({"steps": True}), "dp_lloyd.steps must be 'auto' or an integer from 1 to 50, got True"),
-    (job({"updtae": "plain"}), "dp_lloyd.updtae is not a setting; did you mean dp_lloyd.update?"),
+    (job({"setps": 3}), "dp_lloyd.setps is not a setting; did you mean dp_lloyd.steps?"),
     (job({"init": "feddp_init"}), "server_data is required for dp_lloyd.init feddp_init; give a server"),
     (job(clipping={"norm": "private"}), "clipping.norm must be domain or a number for algorithm dp_lloyd, got 'priv"),
     (job(clipping={"norm": "server_radius"}, server_data=SERVER), "clipping.norm must be domain or a number, and"),

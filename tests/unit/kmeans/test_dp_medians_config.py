@@ -39,7 +39,6 @@ def test_a_job_survives_yaml():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lloyd": {"update": "plain"}}, "dp_lloyd.update isn't supported for algorithm dp_medians"),
         ({"n_clusters": {"max": 5, "choose": "elbow"}}, "n_clusters must be an integer for algorithm dp_medians"),
         ({"quality": {"share": 0.1}}, "quality isn't supported for algorithm dp_medians"),
         ({"privacy": {"unit": "record", "epsilon": 1.0, "delta": 1e-6, "allocation": "paper"}}, "must be tuned"),
