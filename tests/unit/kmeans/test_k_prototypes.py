@@ -108,7 +108,7 @@ def test_a_second_accountant_has_the_same_bounds(sampled):
     settings = job(data=DATA | sampled)
     for spec in k_prototypes.round_specs(validated(settings), WIDTH, 0):
         for one in spec.releases:
-            found = second_accountant.expected(settings, f"{spec.path}/{one.name}", WIDTH)
+            found = second_accountant.expected(settings, f"{spec.path}/{one.name}")
             assert (one.mechanism, one.geometry, one.sensitivity) == found[:3]
 
 
