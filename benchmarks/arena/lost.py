@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.arena import sets, stages
-from benchmarks.arena.ranks import REFUTED, US, Results, by_cell, interval, marked, winners
+from benchmarks.arena.ranks import BELOW, US, Results, by_cell, interval, marked, parted, winners
 
 _STAGES = ", ".join(f"{words} ({name})" for name, words in stages.STAGES.items())
 _HOW = (
@@ -19,23 +19,33 @@ _HOW = (
 
 
 def cells(found: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:
-    """Cells in which another system has a lower mean: the best, and the best whose claim no row in the box refutes."""
-    standing = [each for each in systems if marks.get(each) != REFUTED]
+    """Cells in which another system has a lower mean: one whose claim stands, then a refuted one, below the line."""
+    ranked, refuted = parted(systems, marks)
     epsilons = sorted({each["epsilon"] for each in found})
-    for those, whose in ((systems, "all private systems"), (standing, f"those without {REFUTED}")):
-        firsts = [best for epsilon in epsilons for best in winners(by_cell(found, epsilon), those).values()]
-        yield f"Of {whose}, Dapple has the lowest mean in {firsts.count(US)} of {len(firsts)} cells."
-    yield ""
-    yield from (f"| set | epsilon | dapple | the best | intervals | the best without {REFUTED} | |", "| --- " * 7 + "|")
+    firsts, near = [], 0
+    for epsilon in epsilons:
+        ratios = by_cell(found, epsilon)
+        for name, best in winners(ratios, ranked).items():
+            firsts.append(best)
+            ends = [interval(ratios[name, each])[1] for each in ranked if each != US and (name, each) in ratios]
+            near += best == US and min(ends, default=math.inf) <= interval(ratios[name, US])[2]
+    yield (
+        f"Of systems whose claim stands, Dapple has the lowest mean in {firsts.count(US)} of {len(firsts)} cells. In "
+        f"{near} of them the interval of another one reaches into its own."
+    )
+    for lines, those in ((("",), ranked), (("", BELOW, ""), [*refuted, US])):
+        if rows := list(_lost(found, those, epsilons, marks)):
+            yield from (*lines, "| set | epsilon | dapple | the best | intervals |", "| --- " * 5 + "|", *rows)
+
+
+def _lost(found: Results, systems: Sequence[str], epsilons: Sequence[float], marks: dict[str, str]) -> Iterator[str]:
     for epsilon in epsilons:
         ratios = by_cell(found, epsilon)
         for name, best in winners(ratios, systems).items():
             if best != US:
-                means = {each: interval(ratios[name, each]) for each in systems if (name, each) in ratios}
-                apart = "apart" if means[best][2] < means[US][1] else "overlap"
-                fair = min((each for each in standing if each in means), key=lambda each: means[each][0], default=US)
-                scored = f"{marked([best], marks)[0]} {means[best][0]:.4g} | {apart} | {fair} | {means[fair][0]:.4g}"
-                yield f"| {name} | {epsilon:g} | {means[US][0]:.4g} | {scored} |"
+                ours, theirs = interval(ratios[name, US]), interval(ratios[name, best])
+                apart = "apart" if theirs[2] < ours[1] else "overlap"
+                yield f"| {name} | {epsilon:g} | {ours[0]:.4g} | {marked([best], marks)[0]} {theirs[0]:.4g} | {apart} |"
 
 
 def why(found: Results, staged: Results, systems: Sequence[str], marks: dict[str, str]) -> Iterator[str]:

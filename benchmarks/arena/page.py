@@ -8,17 +8,16 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.arena import cells, environments, lost, ranks, sets, stages, verdicts
 from benchmarks.arena.attacks.neighbors import BOX
-from benchmarks.arena.ranks import BEYOND, REFUTED, US, Results
+from benchmarks.arena.ranks import ABOVE, BELOW, BEYOND, REFUTED, US, Results, parted
 
 OF_TWO_RUNS = ("same_key", "no_account")
 """Attacks on what users do with several runs: they refute no claim of one run."""
-ABOVE = "not_private"
 _HOW_RANKED = (
-    "Mean place among the private systems on all draws of the sets of a regime, and its 95% interval. In brackets is "
-    "the cost over that of k-means without privacy: the geometric mean of all draws of all sets that the system "
-    "finished, and its 95% interval. A system that gave no answer to a draw has the last place there, and none where "
-    f"it was not run. The best of a row is bold. Attacks refute what systems with {REFUTED} claim of one run: theirs "
-    f"are no places of private clustering. With {BEYOND} only rows beyond the bounds that users stated do that."
+    "Mean place on the sets of a regime, by the mean cost on each. In brackets is the cost over that of k-means "
+    "without privacy: the geometric mean of all draws of all sets that the system finished, and its 95% interval. A "
+    "system that gave no answer to a draw of a set has the last place there, and none where it was not run. The best "
+    f"of a row is bold. Attacks refute what systems with {REFUTED} claim of one run: they have no place among private "
+    f"clusterings. With {BEYOND} only rows beyond the bounds that users stated do that."
 )
 _HOW_REFUTED = (
     "Lower bounds on epsilon with their claims; a refuted claim is bold. All bounds on one system together exceed a "
@@ -31,8 +30,8 @@ _HOW_REFUTED = (
 )
 _HOW_CELLS = (
     "Cost over that of k-means without privacy, the best of some starts: the geometric mean of the draws, and its 95% "
-    "interval. The least of a private system is bold. `-` is a cell without an answer, and an empty one was not run. "
-    f"`{ABOVE}` is the line above."
+    "interval. The least of a system whose claim stands is bold. `-` is a cell without an answer, and an empty one was "
+    f"not run. `{ABOVE}` is what they are compared with."
 )
 
 
@@ -40,17 +39,20 @@ def lines(systems: dict[str, ModuleType], options: Any) -> list[str]:
     """Markdown lines of the whole page."""
     scored = list(verdicts.measured(systems, options.attacks or verdicts.attacks(), options))
     marks = marks_of(scored)
+    order = [each for part in parted(list(systems), marks) for each in part]
+    systems = {each: systems[each] for each in order}
+    scored.sort(key=lambda each: order.index(each["system"]))
     found = list(cells.measured(systems, options))
     staged = cells.measured({US: systems[US]} if US in systems else {}, options, stages.DOORS)
     ranked = [name for name, each in systems.items() if each.CLAIM is not None]
-    page = [*machine.heading("The arena"), *_systems(systems, found), *_sets(found), *_commands(found, scored)]
+    page = [*machine.heading("The arena"), *_systems(systems, found, marks), *_sets(found), *_commands(found, scored)]
     page += ["## Ranks by regime", "", _HOW_RANKED, ""]
     for epsilon in options.epsilons:
-        page += [*ranks.regime_table(found, ranked, epsilon, marks), ""]
+        page += [*ranks.tables(ranks.regime_table, found, ranked, epsilon, marks), ""]
     page += ["## Every cell", "", _HOW_CELLS, ""]
     for epsilon in options.epsilons:
-        page += [*ranks.cell_table(found, ranked, ABOVE, epsilon, marks), ""]
-    page += ["## Cells that Dapple loses", "", *lost.cells(found, ranked, marks), ""]
+        page += [*ranks.tables(ranks.cell_table, found, [*ranked, ABOVE], epsilon, marks), ""]
+    page += ["## Cells in which another system is cheaper", "", *lost.cells(found, ranked, marks), ""]
     page += ["### Why", "", *lost.why(found, list(staged), ranked, marks), ""]
     page += ["## Cells without an answer", "", *missing(found), ""]
     return [*page, "## Claimed and refuted", "", *claims(scored)]
@@ -79,9 +81,12 @@ def _is_refuted(verdict: dict[str, Any]) -> bool:
     return worst is not None and worst["bound"] > worst["claim"]
 
 
-def _systems(systems: dict[str, ModuleType], found: Results) -> Iterator[str]:
+def _systems(systems: dict[str, ModuleType], found: Results, marks: dict[str, str]) -> Iterator[str]:
     yield from ("## Systems", "", "| system | from | claims | as it was run | draws of a cell |", "| --- " * 5 + "|")
-    for each in systems.values():
+    refuted = parted(list(systems), marks)[1]
+    for title, each in systems.items():
+        if [title] == refuted[:1]:
+            yield f"| **{BELOW}** | | | | |"
         scored = environments.settings_of(each)
         drawn = collections.Counter((one["name"], one["epsilon"]) for one in found if one["system"] == scored.title)
         draws = " to ".join(dict.fromkeys(str(end(drawn.values())) for end in (min, max))) if drawn else "-"

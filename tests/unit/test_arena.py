@@ -192,9 +192,35 @@ def test_lost_cells_say_why():
         "Without any noise 1.1 are left; the costliest is the noise of the start, without which 4 become 1.4."
     )
     assert "not run apart" in list(lost.why(found, [], ["dapple", "other"], {}))[-1]
-    *counts, _, _, _, row = lost.cells(found, ["dapple", "other"], {"other": ranks.REFUTED})
-    assert [each.rpartition("mean in ")[2] for each in counts] == ["0 of 1 cells.", "1 of 1 cells."]
-    assert row == "| iris | 1 | 4 | other \u2020 1.5 | apart | dapple | 4 |"
+    row = "| iris | 1 | 4 | other{} 1.5 | apart |"
+    count, *rest = lost.cells(found, ["dapple", "other"], {})
+    assert "lowest mean in 0 of 1 cells. In 0 of them" in count
+    assert [rest[0], rest[-1]] == ["", row.format("")]
+    count, *rest = lost.cells(found, ["dapple", "other"], {"other": ranks.REFUTED})
+    assert "lowest mean in 1 of 1 cells. In 0 of them" in count
+    assert [*rest[:3], rest[-1]] == ["", ranks.BELOW, "", row.format(" \u2020")]
+    alike = [*results("dapple", 1.0), *results("other", 1.1)]
+    alike[2]["ratio"] = 1.5
+    assert "In 1 of them" in next(iter(lost.cells(alike, ["dapple", "other"], {})))
+
+
+def test_refuted_systems_have_no_place_and_stand_below_the_line():
+    ratios = {"dapple": 2.0, "other": 3.0, "leaky": 1.0, ranks.ABOVE: 0.9}
+    found = [
+        {"system": system, "name": "iris", "epsilon": 1.0, "draw": draw, "ratio": ratio}
+        for system, ratio in ratios.items()
+        for draw in (0, 1)
+    ]
+    marks = {"leaky": ranks.REFUTED, "other": ranks.BEYOND}
+    regimes = list(ranks.tables(ranks.regime_table, found, ["dapple", "other", "leaky"], 1.0, marks))
+    assert [regimes[2], *regimes[3:6]] == [
+        "| few rows | **1** (2, 2 to 2) | 2 (3, 3 to 3) |",
+        *("", ranks.BELOW, ""),
+    ]
+    assert regimes[6:] == ["| epsilon 1 | leaky \u2020 |", "| --- | --- |", "| few rows | 1, 1 to 1 |"]
+    rows = list(ranks.tables(ranks.cell_table, found, list(ratios), 1.0, marks))
+    assert rows[2] == "| iris | **2** (2 to 2) | 3 (3 to 3) | 0.9 (0.9 to 0.9) |"
+    assert rows[-1] == "| iris | 1 (1 to 1) |"
 
 
 def test_a_system_that_is_not_built_is_reported(tmp_path):
@@ -210,9 +236,9 @@ def test_places_and_intervals_by_hand():
         for system, both in ratios.items()
         for draw, ratio in enumerate(both)
     ]
-    by_hand = {"a": (1.5, 1.0, 3.0), "b": (1.5, 1.0, 3.0), "c": (3.0, 3.0, 3.0)}
-    assert ranks.places(found, ["a", "b", "c"]) == by_hand
-    assert ranks.places(found[:1], ["a"]) == {"a": (1.0, 1.0, 1.0)}
+    found += [each | {"name": "wine", "ratio": 1.0} for each in found if each["system"] == "a"]
+    assert ranks.places(found, ["a", "b", "c"]) == {"a": 1.5, "b": 1.0, "c": 3.0}
+    assert ranks.places(found[:1], ["a"]) == {"a": 1.0}
     mean, low, high = ranks.interval([2.0, 8.0])
     assert (round(mean, 9), round(low * high, 6)) == (4.0, 16.0)
     assert ranks.interval([2.0])[2] == np.inf
