@@ -32,11 +32,12 @@ def heading(title: str) -> list[str]:
 
 
 def write(lines: Sequence[str], out: Path) -> None:
-    """Writes results, with the wall and CPU seconds since `begin` in their head."""
+    """Writes results, with the wall and CPU seconds since `begin` in their head; makes their folder."""
     wall, cpu = (now - then for now, then in zip(_clocks(), _begun, strict=True))
     timed = []
     for line in lines:
         timed += [line, f"- took: {wall:.1f} s, {cpu:.1f} s of CPU"] if line.startswith(_COMMIT) else [line]
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(timed).rstrip() + "\n")
 
 

@@ -76,7 +76,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     figures = _figures(arguments)
     if unknown := sorted(set(arguments.figures or ()) - figures.keys()):
         parser.error(f"--figures must be some of {', '.join(figures)}, got {unknown[0]}; census figures need --data")

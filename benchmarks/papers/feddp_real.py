@@ -37,7 +37,6 @@ def main() -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if arguments.out is None or (arguments.data is None and not arguments.synthetic):
         parser.error("--out and --data must be given; see the head of this file for what the folder holds")
-    arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.figures:
         lines = figure(name, arguments)
         measurement.show(lines, arguments.out / f"{name}.md")

@@ -81,8 +81,8 @@ def test_seconds_are_those_of_the_head(tmp_path, monkeypatch):
 
 def test_a_head_says_what_ran_where_and_what_it_took(tmp_path, monkeypatch):
     monkeypatch.setattr(machine.sys, "argv", ["/place/tests/seams/__main__.py", "--every"])
-    measurement.show(machine.heading("Title"), tmp_path / "result.md")
-    text = (tmp_path / "result.md").read_text()
+    measurement.show(machine.heading("Title"), tmp_path / "new" / "result.md")
+    text = (tmp_path / "new" / "result.md").read_text()
     names = re.findall(r"^- (\w+):? ", text, re.MULTILINE)
     assert names == ["command", "date", "machine", "Python", "commit", "took"]
     assert "- command: `python -m tests.seams --every`\n" in text
