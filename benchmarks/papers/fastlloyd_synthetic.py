@@ -1,15 +1,19 @@
 """Scaling of DP-Lloyd on data after those of the FastLloyd paper: Figures 3a (G2), 3b (Synth-K) and 4 (Synth).
 
 Rows are drawn by `benchmarks.data` and scaled to [-1, 1]. AUC is the integral of NICV over epsilon from 0.1 to 1, by
-trapezoids, and is shown in units of that of SuLloyd, which folds nothing. The generator stands in for the R package
-clusterGeneration; what differs is in the docstring of `benchmarks.data.synth`.
+trapezoids, and is shown in units of that of SuLloyd, which folds nothing. Where R isn't, a generator stands in for its
+package clusterGeneration; what differs is in the docstring of `benchmarks.data.synth`. `--generated` takes sets of the
+package itself, which `random_clusters.R` writes.
 
     python -m benchmarks.papers.fastlloyd_synthetic --out benchmarks/results/fastlloyd_synthetic.md
+    Rscript benchmarks/papers/random_clusters.R SETS 20 2,4,8,16 2,4,8,16
+    python -m benchmarks.papers.fastlloyd_synthetic --figures 4 --largest 16 --generated SETS --seeds 20
 """
 
 import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +50,12 @@ def main() -> None:
     parser.add_argument("--figures", nargs="+", choices=("3a", "3b", "4"), default=["3a", "3b", "4"])
     parser.add_argument("--rows", type=int, default=data.SYNTH_ROWS, help="rows of Synth and Synth-K")
     parser.add_argument("--largest", type=int, default=1024, help="most features, and most clusters")
+    parser.add_argument("--generated", type=Path, metavar="SETS", help="folder of sets that random_clusters.R wrote")
     arguments = parser.parse_args()
     lines = heading("DP-Lloyd on synthetic data after the FastLloyd paper")
     lines += [f"AUC in units of that of {UNIT}: means of {arguments.seeds} data sets, one draw each.", ""]
     with threadpool_limits(limits=1):
-        for title, sizes, draw in figures(arguments.rows):
+        for title, sizes, draw in figures(arguments.rows, arguments.generated):
             if not title.removeprefix("Figure ").startswith(tuple(arguments.figures)):
                 continue
             kept = [size for size in sizes if max(size) <= arguments.largest]
@@ -58,9 +63,9 @@ def main() -> None:
     measurement.show(lines, arguments.out)
 
 
-def figures(n_rows: int) -> list[tuple[str, list[Size], Draw]]:
+def figures(n_rows: int, generated: Path | None = None) -> list[tuple[str, list[Size], Draw]]:
     """Title, sizes and generator of each figure."""
-    synth = partial(_synth, n_rows=n_rows)
+    synth = partial(_generated, generated) if generated else partial(_synth, n_rows=n_rows)
     grid = itertools.product(SYNTH_FEATURES, SYNTH_CLUSTERS)
     return [
         ("Figure 3a: features of G2, 2 clusters", [Size(d, 2) for d in G2_FEATURES], _g2),
@@ -75,6 +80,10 @@ def _g2(size: Size, seed: int) -> NDArray[np.float64]:
 
 def _synth(size: Size, seed: int, n_rows: int) -> NDArray[np.float64]:
     return data.synth(size.d, size.k, seed, n_rows)
+
+
+def _generated(folder: Path, size: Size, seed: int) -> NDArray[np.float64]:
+    return data.random_clusters(folder, size.k, size.d, seed + 1)
 
 
 def section(title: str, sizes: Iterable[Size], draw: Draw, n_seeds: int) -> list[str]:

@@ -278,12 +278,12 @@ FIGURES: dict[str, Figure] = {
         "--datasets wine --seeds 2 --work WORK --out OUT",
         result="fastlloyd_real.md",
     ),
-    "fastlloyd-synthetic-small": Figure(
+    "fastlloyd-generated": Figure(
         FASTLLOYD,
-        "Figure 3 with the paper's 100 draws",
+        "Figure 4 on sets of the paper's generator, by random_clusters.R",
         "papers.fastlloyd_synthetic",
-        "--figures 3a 3b --seeds 100 --out OUT/fastlloyd_synthetic_small.md",
-        "--figures 3a --seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_synthetic_small.md",
+        "--figures 4 --largest 16 --generated DATA --seeds 20 --out OUT/fastlloyd_generated.md",
+        "--figures 4 --seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_generated.md",
         result=None,
     ),
     "fastlloyd-synthetic": Figure(
