@@ -1,12 +1,11 @@
 """Workers with the built wheel in an environment of their own, given work by Beam's portable runner."""
 
-import subprocess
-
 import pytest
 
 from deploy.local import processes
-from deploy.local.worker_environment import start_pool, worker_python
-from tests.scenes.conformance import Conformance, needed
+from deploy.local.worker_environment import start_pool
+from tests.scenes import installed
+from tests.scenes.conformance import Conformance
 
 pytestmark = [pytest.mark.runner, pytest.mark.slow]
 
@@ -16,11 +15,16 @@ class TestWheelInAnEnvironmentOfItsOwn(Conformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def flags(cls, logs):
-        with needed("workers"):
-            python = str(worker_python())
+    def environment(cls, tmp_path_factory):
+        found = installed.new_environment(tmp_path_factory.mktemp("workers") / "venv")
+        found.install(installed.dapple_wheel(tmp_path_factory.mktemp("wheel")))
+        return found
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def flags(cls, environment, logs):
         (port,) = processes.free_ports(1)
-        pool = start_pool(python, port, logs / "pool.log")
+        pool = start_pool(environment.python, port, logs / "pool.log")
         yield (
             "--runner=PortableRunner",
             "--job_endpoint=embed",
@@ -29,9 +33,7 @@ class TestWheelInAnEnvironmentOfItsOwn(Conformance):
         )
         pool.stop()
 
-    def test_the_packages_are_those_of_the_wheel(self):
-        with needed("workers"):
-            python = worker_python()
-        words = [python, "-P", "-c", "import dapple_dp.pipelines; print(dapple_dp.pipelines.__file__)"]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, env={}, cwd=python.parent)
-        assert "site-packages" in done.stdout
+    def test_the_packages_are_those_of_the_wheel(self, environment, tmp_path):
+        script = "import dapple_dp.pipelines; print(dapple_dp.pipelines.__file__)"
+        done = environment.run(environment.python, "-P", "-c", script, cwd=tmp_path)
+        assert done.stdout == f"{environment.packages}/dapple_dp/pipelines/__init__.py\n", done.stderr

@@ -10,23 +10,32 @@ from dapple_dp.transforms.core.known_objects import name_of
 from dapple_dp.transforms.core.stated_sensitivity import STATED
 from tests.scenes import canaries
 
-pytestmark = pytest.mark.slow
-
 PRIVATE_NORM = {"clipping": {"norm": "private", "client_rows": canaries.CLIENT_ROWS}}
 SAMPLED = {"data": {"max_rows_per_client": 1}}
 QUALITY = {"quality": {"max_distance": 1.0}}
 """A cap that canaries reach: without one none moves the cost as far as it may go, and a bound is 0.47 of the claim."""
 MAIN = {"outer_product": {}, "weights": {}, "centers": {}, "lloyd_00": canaries.EVERY_ROUND, "quality": QUALITY}
-TUNED = MAIN | {"norms": PRIVATE_NORM}
-PAPER = MAIN | {"norms": PRIVATE_NORM}
+ROUNDS = MAIN | {"norms": PRIVATE_NORM}
+ALLOCATIONS = ("tuned", "paper")
+
+
+def tier(allocation, number):
+    """Of the allocation of the paper, which is no supported one, every other case runs at night only."""
+    return pytest.mark.nightly if allocation == "paper" and number % 2 else pytest.mark.slow
+
+
 CASES = [
-    (unit, allocation, name, sections)
-    for unit in ("record", "client")
-    for allocation, rounds in (("tuned", TUNED), ("paper", PAPER))
-    for name, sections in rounds.items()
+    pytest.param(unit, allocation, name, sections, marks=tier(allocation, row + number))
+    for row, unit in enumerate(("record", "client"))
+    for allocation in ALLOCATIONS
+    for number, (name, sections) in enumerate(ROUNDS.items())
 ]
 FULL = {"feddp_kmeans": {"space": "full"}}
-CASES += [(unit, "tuned", name, FULL) for unit in ("record", "client") for name in ("weights", "centers")]
+CASES += [
+    pytest.param(unit, "tuned", name, FULL, marks=pytest.mark.slow)
+    for unit in ("record", "client")
+    for name in ("weights", "centers")
+]
 
 
 def bounds_and_claim(kind, unit, allocation, name, sections):
@@ -50,6 +59,7 @@ TREE = [(unit, name) for unit in ("record", "client") for name in ("shape", "lea
 TREE += [("record", "splits_01"), ("client", "splits_00")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "name"), TREE)
 def test_a_round_of_the_central_tree_keeps_its_claim(unit, name):
     target = canaries.audited(canaries.tree_config(unit), name)
@@ -82,6 +92,7 @@ LLOYD += [
 LLOYD += [("record", "rows", 0.5, {})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "name", "part", "options"), LLOYD)
 def test_a_round_of_dp_lloyd_keeps_its_claim(unit, name, part, options):
     job = canaries.lloyd_config(unit, **options)
@@ -90,6 +101,7 @@ def test_a_round_of_dp_lloyd_keeps_its_claim(unit, name, part, options):
     assert part * target.claim <= min(found) <= max(found) <= target.claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_the_comparison_with_server_rows_keeps_its_claim(unit):
     job = canaries.lloyd_config(unit, init="candidates", served=True)
@@ -108,6 +120,7 @@ OF_FIXED_SHARES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize(("config", "name"), OF_FIXED_SHARES)
 def test_a_round_on_the_sphere_and_of_prototypes_keeps_its_claim(unit, config, name):
@@ -117,6 +130,7 @@ def test_a_round_on_the_sphere_and_of_prototypes_keeps_its_claim(unit, config, n
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
+@pytest.mark.slow
 def test_cells_that_pay_for_one_column_of_codes_are_caught():
     """A row is in a cell of each of two columns: noise for less than the root of 2 of one is too little."""
     job = canaries.prototypes_config()
@@ -125,9 +139,15 @@ def test_cells_that_pay_for_one_column_of_codes_are_caught():
     assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
 
 
-@pytest.mark.parametrize("allocation", ["tuned", "paper"])
 @pytest.mark.parametrize(
-    ("name", "part"), [("outer_product", 0.5), ("weights", 0.5), ("centers", 0.25), ("quality", 0.2)]
+    ("allocation", "name", "part"),
+    [
+        pytest.param(allocation, name, part, marks=tier(allocation, number))
+        for allocation in ALLOCATIONS
+        for number, (name, part) in enumerate(
+            (("outer_product", 0.5), ("weights", 0.5), ("centers", 0.25), ("quality", 0.2))
+        )
+    ],
 )
 def test_a_round_of_sampled_rows_keeps_its_claim(allocation, name, part):
     # No pair of rows moves the sums by twice the clipping norm and leaves its cluster too, so centers have slack: over
@@ -137,6 +157,7 @@ def test_a_round_of_sampled_rows_keeps_its_claim(allocation, name, part):
     assert part * claim <= min(found) <= max(found) <= claim
 
 
+@pytest.mark.slow
 def test_an_epoch_keeps_its_claim():
     """A row of one window takes part in three releases, which are scored together."""
     target, job = canaries.epoch_audited(), canaries.lloyd_config()
@@ -144,6 +165,7 @@ def test_an_epoch_keeps_its_claim():
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
+@pytest.mark.slow
 def test_an_epoch_that_pays_for_one_window_is_caught():
     """Weights 16, 6 and 3, and noise for half of their norm."""
     target, job = canaries.epoch_audited(), canaries.lloyd_config()
@@ -151,6 +173,7 @@ def test_an_epoch_that_pays_for_one_window_is_caught():
     assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
 
 
+@pytest.mark.slow
 def test_an_epoch_of_clients_keeps_its_claim():
     """A client that counts in two windows in a row takes part in four releases, in two of them by both windows."""
     target, job = canaries.epoch_audited("client"), canaries.lloyd_config("client")
@@ -159,6 +182,7 @@ def test_an_epoch_of_clients_keeps_its_claim():
     assert 0.5 * target.claim <= min(found) <= max(found) <= target.claim
 
 
+@pytest.mark.slow
 def test_an_epoch_that_pays_for_fewer_windows_than_a_client_has_is_caught():
     """Noise for half of what two windows move: planned for one window, or with a client list that nobody asks."""
     target, job = canaries.epoch_audited("client"), canaries.lloyd_config("client")
@@ -167,8 +191,9 @@ def test_an_epoch_that_pays_for_fewer_windows_than_a_client_has_is_caught():
 
 
 def audited_statistics():
-    """Names of the statistics of all rounds above."""
-    jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in CASES]
+    """Names of the statistics of all rounds above that are audited on every submission."""
+    slow = [each.values for each in CASES if pytest.mark.slow in each.marks]
+    jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in slow]
     jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
     jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in LLOYD]
     jobs += [(config("record"), name) for config, name in OF_FIXED_SHARES]
@@ -180,5 +205,6 @@ def audited_statistics():
     yield name_of(canaries.epoch_audited().rounds[0].statistic.func)
 
 
+@pytest.mark.slow
 def test_no_statistic_of_a_round_goes_without_an_audit():
     assert set(audited_statistics()) == set(STATED)

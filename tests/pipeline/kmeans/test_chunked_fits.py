@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import signal
 from unittest import mock
 
@@ -120,13 +121,24 @@ def test_a_run_is_taken_up_after_every_chunk(place, expected, after, ledger):
         assert not any(is_of_rounds(file.name) for file in (place.folder / name).iterdir())
 
 
+@pytest.fixture(scope="module")
+def killed(place, expected, tmp_path_factory):
+    """A copy of what a run left that was killed when three of its rounds were recorded."""
+    assert place.run(place.words("stopped", 1, **LLOYD), Point(SAVE, after=True, call=4)) == -signal.SIGKILL
+    return shutil.copytree(place.folder / "stopped.partial-r", tmp_path_factory.mktemp("killed") / "staging")
+
+
 @pytest.fixture
-def stopped(place, expected, request):
-    """Words of a run that was killed when three of its rounds were recorded, and its staging folder."""
-    name = request.node.name.replace("[", "_").replace("]", "").replace(" ", "_")
-    words = place.words(name, 1, **LLOYD)
-    assert place.run(words, Point(SAVE, after=True, call=4)) == -signal.SIGKILL
-    return words, place.folder / f"{name}.partial-r"
+def stopped(place, killed):
+    """Words of that run, and its staging folder, as it was left."""
+    staging, times = place.folder / "stopped.partial-r", {}
+    for folder in (staging, place.folder / "stopped"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in pathlib.Path(place.path).iterdir():
+        times[file] = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    yield place.words("stopped", 1, **LLOYD), pathlib.Path(shutil.copytree(killed, staging))
+    for file, before in times.items():
+        os.utime(file, ns=before)
 
 
 def test_it_may_go_on_in_other_chunks(place, expected, stopped):

@@ -104,8 +104,8 @@ def test_a_killed_window_is_charged_once_and_ends_with_the_same_bytes(begun_plac
     if unit == "client":
         assert [path.name for path in place.lists()] == ["00000.npz", "00001.npz"]
         assert [place.n_counted(window) for window in (0, 1)] == [30, 60]
-    assert crashes.run(words, line, key=SECOND) == 0
-    assert json.loads(pathlib.Path(line).read_text())["released"] == []
+    again = lake.run_command(*words)
+    assert (again.code, json.loads(again.out)["released"]) == (0, [])
     assert entries(place) == ["reserve", "start", "commit"]
 
 
