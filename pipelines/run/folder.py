@@ -78,7 +78,7 @@ class RunFolder:
                 "the folder if that attempt is over."
             ) from error
         except OSError as error:
-            raise ConfigError(f"the folder {self.output} (--output) could not be created; choose another.") from error
+            raise ConfigError(f"--output {self.output} could not be created; choose another folder.") from error
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
@@ -371,7 +371,7 @@ def _alone_in(folder: str) -> Iterator[None]:
         end = time.monotonic() + _CLAIM_SECONDS
         while not locked(descriptor):
             if time.monotonic() > end:
-                raise ConfigError(f"another run has locked {folder}, the folder of --output; wait for it to start.")
+                raise ConfigError(f"another run has locked {folder}; wait for it to start.")
             time.sleep(0.1)
         yield
     finally:
@@ -406,7 +406,7 @@ def check_no_link(output: str) -> None:
     while not os.path.lexists(path := os.path.dirname(path)):
         pass
     if not os.path.isdir(path):
-        raise ConfigError(f"the folder {output} (--output) could not be created: {path} is not a folder.")
+        raise ConfigError(f"--output {output} could not be created: {path} is not a folder.")
 
 
 def check_apart(output: str, allowed_by: str = "") -> None:

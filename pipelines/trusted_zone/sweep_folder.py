@@ -82,7 +82,7 @@ class SweepFolder:
             for folder in (os.path.abspath(self._output), self._path(PARTS)):
                 new_file.make_folders(folder, 0o700)
         except OSError as error:
-            raise ConfigError(f"the folder {self._output} (--output) could not be created; choose another.") from error
+            raise ConfigError(f"--output {self._output} could not be created; choose another folder.") from error
         self._claim()
         for name in os.listdir(self._output):
             if name.startswith(_PRIVATE):
