@@ -57,6 +57,12 @@ def test_a_digest_is_that_of_earlier_versions():
     assert state_digest(state).hex() == "c9b6105be9c1eb68616b4bf2cd189a4bae4373b654ab0d9ff8d435c84ea98704"
 
 
+def test_a_part_of_an_array_has_the_digest_of_its_copy():
+    numbers = np.arange(6.0).reshape(2, 3)
+    for part in (numbers[:, 0], numbers[0, ::-2], numbers[::-1, 1:], np.broadcast_to(numbers[0], (2, 3))):
+        assert state_digest(part) == state_digest(part.copy())
+
+
 def test_settings_have_a_digest():
     """States of dp_lloyd hold some."""
     assert state_digest(LloydConfig(steps=1)) != state_digest(LloydConfig(steps=2))

@@ -130,7 +130,7 @@ def test_a_job_asked_for_a_column_that_is_not_there_shows_names_only(tmp_path):
     job = job_of(tmp_path, raw(GOOD.replace("a,b,c,d", "a,b,c,e") + f"1,2,3,{SECRET}\n"))
     outcome = lake.run_job(job, tmp_path)
     assert outcome.code == 2
-    assert "column 'd' of" in outcome.lines[-1]
+    assert "column 'd' not found in" in outcome.lines[-1]
     assert holds_nothing(outcome.err)
 
 

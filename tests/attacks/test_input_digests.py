@@ -166,7 +166,7 @@ def test_a_file_that_is_rewritten_while_it_is_read_is_refused(world, way, monkey
 def test_a_file_that_is_gone_ends_the_job_in_one_sentence(world, way):
     job = planned(world)
     (world.lake / "b.parquet").unlink()
-    with pytest.raises(InputError, match=r"b.parquet must be (a )?readable.*\.$"):
+    with pytest.raises(InputError, match=r"b.parquet could not be read; .*\.$"):
         found(world, job)
 
 

@@ -16,7 +16,7 @@ from tests.fuzz.trial import tried, within
 from tests.scenes import lake, models
 
 NUMBER, MANY = 120, 3000
-CODES = (0, 2, 3, 4, 5, 130)
+CODES = (0, 2, 3, 4, 5, 66, 130)
 
 
 @pytest.mark.parametrize("name", FORMATS)

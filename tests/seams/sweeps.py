@@ -105,7 +105,7 @@ class SweepStory(RowStory):
         invariants.check_warnings(run, outcome)
         self._check_ledger(cells)
         again = self.run("sweep", self.job, *self.output("sweep"), "--run_id", "seam")
-        assert (again.code, "not complete" in again.err) == (2, True), again.err
+        assert (again.code, "is complete; choose another folder" in again.err) == (2, True), again.err
         self._check_ledger(cells)
 
     def _expected(self) -> list[tuple[str, float | None, int, str]]:

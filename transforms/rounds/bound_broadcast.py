@@ -51,7 +51,7 @@ def _label(value: Any) -> list[bytes | memoryview]:
         return _nested(kind, *(_label(getattr(value, field.name)) for field in dataclasses.fields(value)))
     if isinstance(value, np.ndarray | np.generic):
         found = np.asarray(value)
-        content = found.reshape(-1).view(np.uint8).data
+        content = np.ascontiguousarray(found).reshape(-1).view(np.uint8).data
         return [encode_label("array", found.dtype.str, str(found.shape)), *_as_part([content])]
     if isinstance(value, tuple | list):
         return _nested(kind, *map(_label, value))

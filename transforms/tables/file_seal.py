@@ -151,7 +151,8 @@ def check_regular(path: str, setting: str) -> os.stat_result:
     try:
         result = os.stat(local_path(path))
     except OSError as error:
-        raise InputError(f"{path} ({setting}) could not be read; check the path and the permissions.") from error
+        place = path if path == setting else f"{path} ({setting})"
+        raise InputError(f"{place} could not be read; check the path and the permissions.") from error
     if not stat.S_ISREG(result.st_mode):
         raise InputError(f"{setting} must name regular files, and {path} is a pipe, socket or device; leave it out.")
     return result

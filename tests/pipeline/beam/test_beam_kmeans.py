@@ -374,7 +374,7 @@ def test_too_little_memory_is_said_without_the_number_of_rows(monkeypatch):
     blocks, reader = blocks_of(KMeans(3, **BOUNDED), elements(POINTS))
     monkeypatch.setattr(rows, "measure", lambda *_: np.zeros(1 << 50))
     planned = KMeans(3, **BOUNDED)._planned
-    with pytest.raises(RunnerError, match="fit into memory") as caught:
+    with pytest.raises(RunnerError, match="ran out of memory") as caught:
         reader.sums(blocks, planned.rounds[0], planned.initial.broadcast())
     assert caught.value.__cause__ is None
     assert not re.search(r"\d", str(caught.value))

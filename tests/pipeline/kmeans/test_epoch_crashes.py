@@ -26,7 +26,7 @@ COMMON = [
     Point(STORE + "Ledger.start", after=True),
     Point("dapple_dp.transforms.core.noise:draw_release"),
     Point("dapple_dp.transforms.core.noise:draw_release", after=True),
-    Point("dapple_dp.transforms.files.publish:table_bytes", call=2),
+    Point("dapple_dp.transforms.files.publish:write_bytes", call=2),
     Point("dapple_dp.pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),

@@ -31,7 +31,7 @@ POINTS = [
     Point("dapple_dp.pipelines.tables.prepare:group", after=True),
     Point("dapple_dp.transforms.core.noise:draw_release", after=True),
     Point("dapple_dp.transforms.core.noise:draw_release", call=2),
-    Point("dapple_dp.transforms.files.publish:table_bytes", call=2),
+    Point("dapple_dp.transforms.files.publish:write_bytes", call=2),
     Point("dapple_dp.pipelines.kmeans.report.files:write_outputs"),
     Point(FOLDER + "seal"),
     Point(STORE + "Ledger.commit"),

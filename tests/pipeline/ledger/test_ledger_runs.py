@@ -169,8 +169,8 @@ def test_a_change_buys_no_second_draw(place, monkeypatch, change):
 def test_other_settings_or_another_output_buy_no_second_draw(place, monkeypatch):
     interrupted(place, monkeypatch)
     for settings in ({"n_clusters": 2}, {"seed": 5}, {"privacy": place.job["privacy"] | {"epsilon": 1.0}}):
-        assert "with the same config" in place.fit(**settings).err
-    assert "with the same --output" in place.fit("other").err
+        assert "was reserved with another config" in place.fit(**settings).err
+    assert "was reserved with another --output" in place.fit("other").err
     copied = place.folder / "copied"
     shutil.copytree(place.lake, copied)
     assert place.fit(data=place.job["data"] | {"path": str(copied)}).code == 3

@@ -119,7 +119,7 @@ def test_with_another_key_or_other_rows_it_is_refused(lost, tmp_path, changed):
 
 def test_another_release_under_its_key_is_not_published(lost):
     """A machine whose last bits differ would draw a second time for one charge."""
-    with mock.patch("dapple_dp.transforms.files.publish.releases_to_table", lambda releases: _changed(releases)):
+    with mock.patch("dapple_dp.transforms.files.file_bytes.releases_to_table", lambda releases: _changed(releases)):
         done = lost.run(SECOND)
     assert (done.code, "released something else the first time" in done.err) == (3, True)
     assert not lost.output.exists()

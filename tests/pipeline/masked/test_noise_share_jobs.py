@@ -244,7 +244,7 @@ def test_a_round_with_too_few_shares_is_not_closed(tmp_path):
     parties.leg([0], close=False)
     outcome = parties.aggregate()
     assert outcome.code == 5
-    assert "at least 8 messages" in outcome.err
+    assert "fewer than 8 messages" in outcome.err
 
 
 def test_a_party_sends_no_other_share_for_the_same_round(tmp_path):

@@ -298,7 +298,7 @@ def test_a_ledger_without_a_limit_is_said_and_not_made(place, limited):
             (),
             "the job has no privacy",
         ),
-        ({}, (), "must"),
+        ({}, (), "algorithm is required"),
         (public_lloyd(), ("--rows", "0"), "the assumed number of rows or clients must be from 1"),
         (public_lloyd(), ("--rows", "1e3"), "the command line must be `dapple plan"),
         (public_lloyd(), ("--accuracy", "nan"), "--accuracy must be a finite number of at least 0"),
