@@ -11,7 +11,7 @@ from dapple_dp.pipelines.run.flags import CONFIG_FLAG, parse_own
 from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.schemas.errors import ConfigError
 
-BEAMS = ("--cache_megabytes", "--label", "--update")
+BEAMS = ("--cache_megabytes", "--label")
 """Flags of runs with the same name as a setting of some job."""
 _MOST_NAMED = 3
 _LARGEST = 1 << 20

@@ -13,6 +13,7 @@ from dapple_dp.schemas.privacy.ledger_entry import COLUMNS
 from tests.scenes.ledgers import basic_limit, charge, new_ledger
 
 N_ENTRIES = 8
+SEEN = "of the ledger (was changed after it was written|must )|the ledger must end with entry"
 VALUES = st.one_of(st.text(max_size=5), st.integers(-5, 20), st.binary(max_size=4), st.just("0" * 64))
 FEW = settings(
     max_examples=40,
@@ -64,7 +65,7 @@ def test_an_edited_cell_is_seen(whole, row, column, value):
     except sqlite3.IntegrityError:
         return
     if changed:
-        with pytest.raises(LedgerRefusedError, match="of the ledger must"):
+        with pytest.raises(LedgerRefusedError, match=SEEN):
             ledger.entries()
 
 
@@ -77,7 +78,7 @@ def test_a_removed_entry_is_seen(whole, row, close_the_gap):
             ("UPDATE entries SET sequence = -sequence WHERE sequence > ?", (row,)),
             ("UPDATE entries SET sequence = -sequence - 1 WHERE sequence < 0", ()),
         ]
-    with pytest.raises(LedgerRefusedError, match="ledger must"):
+    with pytest.raises(LedgerRefusedError, match=SEEN):
         tampered(whole, *statements)[0].entries()
 
 
@@ -90,14 +91,14 @@ def test_entries_that_change_places_are_seen(whole, rows):
         ("UPDATE entries SET sequence = ? WHERE sequence = ?", (first, second)),
         ("UPDATE entries SET sequence = ? WHERE sequence = -1", (second,)),
     ]
-    with pytest.raises(LedgerRefusedError, match="ledger must"):
+    with pytest.raises(LedgerRefusedError, match=SEEN):
         tampered(whole, *statements)[0].entries()
 
 
 def test_an_added_entry_and_another_head_are_seen(whole):
     copied = "INSERT INTO entries SELECT 9, time, kind, dataset, run, content, previous, digest FROM entries LIMIT 1"
     for statement in (copied, "UPDATE head SET length = 7", "UPDATE head SET digest = 'x'", "DELETE FROM head"):
-        with pytest.raises(LedgerRefusedError, match="ledger must"):
+        with pytest.raises(LedgerRefusedError, match=SEEN):
             tampered(whole, (statement, ()))[0].entries()
 
 

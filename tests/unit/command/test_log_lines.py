@@ -80,9 +80,12 @@ def test_two_runs_of_one_process_have_their_own_ids(place, tmp_path):
 )
 def test_other_words_are_refused(flag, variable, monkeypatch):
     monkeypatch.setenv(variable, "xml")
-    for words in (["ledger", "show"], ["fit", flag, "xml"], [flag], [f"{flag}=", "fit"]):
+    for words in (["ledger", "show"], ["fit", flag, "xml"]):
         done = lake.run_command(*words)
         assert (done.code, f"dapple: {flag} must be one of " in done.err) == (2, True)
+    for words in ([flag], [f"{flag}=", "fit"]):
+        done = lake.run_command(*words)
+        assert (done.code, f"dapple: {flag} needs a value." in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("good", [True, False])

@@ -77,7 +77,7 @@ def test_the_command_sets_a_limit_that_python_sees(tmp_path, rows):
     words = ("--dataset", "visits", "--epsilon", "0.5", "--delta", "1e-6")
     assert lake.run_command("ledger", "limit", "--ledger", place, *words).code == 0
     assert Ledger(place).remaining("visits") == (0.5, 1e-6)
-    with pytest.raises(BudgetExceededError, match=r"at most epsilon 0\.4\d+"):
+    with pytest.raises(BudgetExceededError, match=r"fits up to epsilon 0\.4\d+"):
         model(Ledger(place)).fit(rows)
 
 

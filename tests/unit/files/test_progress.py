@@ -39,10 +39,10 @@ def test_shares_and_seconds_left_are_logged_every_ten_seconds(told):
         read_shards(found, clock, 10, 4.0)
         read_shards(found, clock, 10, 1.0)
     assert told() == [
-        "pass 1 over the rows: 30% read, about 28 s left of it",
-        "pass 1 over the rows: 60% read, about 16 s left of it",
-        "pass 1 over the rows: 90% read, about 4 s left of it",
-        "pass 2 over the rows: 60% read, about 4 s left of it",
+        "pass 1 over the rows: 30% read, about 28 s left",
+        "pass 1 over the rows: 60% read, about 16 s left",
+        "pass 1 over the rows: 90% read, about 4 s left",
+        "pass 2 over the rows: 60% read, about 4 s left",
     ]
 
 
@@ -77,8 +77,8 @@ def test_what_failed_is_not_counted(told):
             raise OSError("gone")
         read_shards(found, clock, 2, 20.0)
     assert told() == [
-        "pass 1 over the rows: 33% read, about 40 s left of it",
-        "pass 1 over the rows: 66% read, about 20 s left of it",
+        "pass 1 over the rows: 33% read, about 40 s left",
+        "pass 1 over the rows: 66% read, about 20 s left",
     ]
 
 
