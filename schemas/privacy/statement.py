@@ -223,7 +223,7 @@ class PrivacyStatement:
         operator = " One job has all roles, so its operator, workers and storage are trusted."
         return (
             f"Parties follow the protocol. Epsilon and delta hold against: {lists[True]}. They do not hold against: "
-            f"{lists[False]}.{operator if self.masked['roles'] == SIMULATED else ''}"
+            f"{lists[False]}.{'' if self.has_parties else operator}"
         )
 
     @property

@@ -68,6 +68,11 @@ def test_settings_have_a_digest():
     assert state_digest(LloydConfig(steps=1)) != state_digest(LloydConfig(steps=2))
 
 
+def test_places_in_memory_have_no_digest():
+    with pytest.raises(TypeError):
+        state_digest(np.array([None, 1], dtype=object))
+
+
 def test_what_has_no_value_has_no_digest():
     with pytest.raises(TypeError, match="a state must hold arrays, numbers, strings and such"):
         state_digest(object())

@@ -1,9 +1,12 @@
 """Blocks of code on the pages, and the fit that a block is, or is a part of."""
 
 import itertools
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +26,19 @@ def blocks(*languages: str, fence: re.Pattern[str] = FENCE) -> Iterator[tuple[st
         for number, (language, text) in enumerate(fence.findall(page.read_text())):
             if language in languages:
                 yield f"{page.relative_to(ROOT)}-{number}", page, text
+
+
+def run(page: pathlib.Path, folder: pathlib.Path) -> str:
+    """Runs the Python of a page, piece by piece as one file, in a folder; what it prints."""
+    (folder / "page.py").write_text(
+        "".join(text for language, text in FENCE.findall(page.read_text()) if language == "python")
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def calls(text: str) -> Iterator[list[str]]:
