@@ -247,12 +247,25 @@ def _what_is_no_source(folder: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if (pathlib.Path(folder) / name).is_symlink()]
 
 
+def _entries(feature: str, lists: Sequence[str]) -> int:
+    """Number of lines of lists that name a feature's packages."""
+    lines = [line for name in lists for line in (ROOT / name).read_text().splitlines()]
+    return sum(any(dotted(path) in line for path in FEATURES[feature].packages) for line in lines)
+
+
 def test_the_map_has_every_feature() -> None:
     table = (ROOT / "ARCHITECTURE.md").read_text().partition("## Take something out")[2].partition("\n## ")[0]
-    rows = {found[1]: found[2] for found in re.finditer(r"^\| `(\w+)`.*\|([^|]*)\|$", table, re.MULTILINE)}
-    assert {name: re.findall(r"`(\w+)`", users) for name, users in rows.items()} == {
+    found = re.findall(r"^\| `(\w+)`(.*)\|$", table, re.MULTILINE)
+    rows = {name: [cell.strip() for cell in cells.split("|")] for name, cells in found}
+    assert {name: re.findall(r"`(\w+)`", users) for name, (*_, users) in rows.items()} == {
         name: list(users) for name, (_, users) in FEATURES.items()
     }
+    for name, (_, _, lines, named, _) in rows.items():
+        paths = [ROOT / path for path in FEATURES[name].packages]
+        files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+        counted = sum(len(file.read_text().splitlines()) for file in files)
+        assert int(lines.replace(",", "")) == pytest.approx(counted, rel=0.1), name
+        assert named == ", ".join(str(_entries(name, part)) for part in (LISTS[:2], LISTS[2:5], LISTS[5:])), name
     assert all((ROOT / path).exists() for packages, _ in FEATURES.values() for path in packages)
 
 
