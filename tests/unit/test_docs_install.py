@@ -14,7 +14,7 @@ from tests.unit.test_docs_paths import FOLDERS, PAGES, ROOT
 INSTALL = ROOT / "docs" / "start" / "install.md"
 LINES = """```console
 python3 -m venv ~/dapple-env && . ~/dapple-env/bin/activate
-pip install --no-compile .
+pip install .
 dapple --version
 ```
 """
