@@ -100,10 +100,9 @@ def _shares(found: dict[str, Any] | None) -> list[str]:
         return []
     if found["dropout"] is None:
         return [f"Clients split the noise: a sum of m messages has m / {found['threshold']:,} times this variance."]
-    return [
-        f"Clients split the noise, and all shares are kept: a sum has {found['nobody_gone']:.2f} times this variance "
-        f"if nobody drops out, and {found['most_gone']:.2f} times if {found['dropout']:.0%} do."
-    ]
+    most, least = f"{found['nobody_gone']:.2f}", f"{found['most_gone']:.2f}"
+    when = "" if most == least else f" if nobody drops out, and {least} times if {found['dropout']:.0%} do"
+    return [f"Clients split the noise, and all shares are kept: a sum has {most} times this variance{when}."]
 
 
 def _chosen(found: dict[str, Any] | None) -> list[str]:

@@ -49,6 +49,8 @@ def test_the_words_of_each_kind():
     assert "m / 700 times this variance" in secret
     (pairwise,) = _shares({"threshold": 2, "dropout": 0.3, "nobody_gone": 1.5385, "most_gone": 1.0769})
     assert "1.54 times this variance if nobody drops out, and 1.08 times if 30% do" in pairwise
+    (few,) = _shares({"threshold": 2, "dropout": 0.1, "nobody_gone": 1.5201, "most_gone": 1.5199})
+    assert few.endswith("a sum has 1.52 times this variance.")
 
 
 def test_dapple_plan_says_the_variance(tmp_path):

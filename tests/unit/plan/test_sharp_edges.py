@@ -34,6 +34,8 @@ def test_edges_follow_from_settings():
     assert client == {"settings", "radius", "again", "client-id", "staging"}
     masked = lake.job("lake", "server", trust="masked", data__client_id="who", data__public_rows=9)
     assert names(masked) >= {"masked-in-one-job", "shared-secret", "noised-sums", "records-of-clients", "public-rows"}
+    parties = lake.job("lake", "server", trust="masked", data__client_id="who", masked={"state_uri": "keys/state"})
+    assert "masked-in-one-job" not in names(parties)
 
 
 def window(unit, **contract):
