@@ -34,8 +34,8 @@ _HEAD = (
     _SCHEMA,
     "# Editors complete and check this file after `dapple tools schema fit > fit.schema.json`.",
     "# Nothing here may be chosen by looking at the private rows: settings are public.",
-    "# Next: fill in what says FILL IN, then `dapple plan --config` this file, which spends nothing.",
 )
+_NEXT = "# Next: {}`dapple plan --config` this file, which spends nothing."
 MOST_QUESTIONS = 30
 """Largest number of questions to ask; beyond it the job has a line for each instead."""
 _BESIDE_ENCODE = (
@@ -334,7 +334,6 @@ def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any])
     if is_open_list := isinstance(features, str) and given.needs_width:
         data["width"] = given.width
     lines = [
-        *_HEAD,
         *_yaml({"algorithm": given.algorithm}),
         *(["# width is the public number of numbers in every list." + _todo(given.width)] if is_open_list else []),
         *_yaml({"data": data}),
@@ -349,7 +348,8 @@ def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any])
         '# justification: {privacy.epsilon: "..."}',
         '# deployment: {approved_by: "...", intended_use: "..."}',
     ]
-    return "\n".join(lines) + "\n"
+    todo = "fill in what says FILL IN, then " if any("FILL IN" in line for line in lines) else ""
+    return "\n".join([*_HEAD, _NEXT.format(todo), *lines]) + "\n"
 
 
 def _missing(given: SimpleNamespace, name: str, features: Collection[str]) -> dict[str, Any]:
