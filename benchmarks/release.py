@@ -33,14 +33,14 @@ HOLES = 25
 """One row of so many has no basket."""
 PROGRAM = f"""
 import sys
-import pyarrow as pa, pyarrow.compute as pc, pyarrow.csv
+import pyarrow as pa, pyarrow.csv
 from dapple_dp import DPKMeans
 
 read = pa.csv.ReadOptions(encoding="cp1252")
 form = pa.csv.ParseOptions(delimiter=";"), pa.csv.ConvertOptions(decimal_point=",")
 table = pa.csv.read_csv("customers.csv", read, *form).select({list(RANGES)}).drop_null()
-low, high = {[[float(each.split(",")[place]) for each in RANGES.values()] for place in (0, 1)]}
-model = DPKMeans(4, epsilon=1.0, delta=1e-6, domain=(low, high)).fit(table)
+domain = {[tuple(float(end) for end in ends.split(",")) for ends in RANGES.values()]}
+model = DPKMeans(4, epsilon=1.0, delta=1e-6, domain=domain).fit(table)
 model.save("model")
 print("Epsilon in Python:", round(model.privacy_.epsilon, 4), "Beam is there:", "apache_beam" in sys.modules)
 """
