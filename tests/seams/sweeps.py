@@ -92,6 +92,11 @@ class SweepStory(RowStory):
 
     word = "sweep"
 
+    @property
+    def leaves(self) -> bool:
+        """The fit without privacy comes first, and a finished part is kept, which each cell is here."""
+        return (self.row["methods"], self.row["parts"]) == ("beside", "each")
+
     def settings(self) -> Settings:
         """The job of the row."""
         return settings(self.row, self.place)
