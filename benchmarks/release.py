@@ -104,6 +104,7 @@ def used(desk: Desk, folder: Path) -> tuple[list[str], dict[str, float]]:
     )
     python = str(core / "python")
     said += desk.run("program", python, "-c", PROGRAM, cwd=home).splitlines()
+    said += desk.run("dapple verify, without Beam", str(core / "dapple"), "verify", "model", cwd=home).splitlines()
     for made in ("result", "model"):
         checked = desk.run(f"verify_release.py {made}", python, str(folder / "verify_release.py"), made, cwd=home)
         said += checked.splitlines()

@@ -8,6 +8,7 @@ the command, with the classes and functions that validate their settings. Everyt
 import ast
 import importlib
 import importlib.metadata
+import importlib.util
 import pathlib
 from typing import Any
 
@@ -19,6 +20,7 @@ if not (_FOLDER / "schemas").is_dir() or (_FOLDER / "schemas").is_symlink():
 _STUB = ast.parse(_FOLDER.joinpath("__init__.pyi").read_text(encoding="utf-8"))
 _HOME_OF = {alias.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
 __all__ = sorted(_HOME_OF)
+_ON_BEAM = ("dapple_dp.api", "dapple_dp.integrations")
 
 
 def __getattr__(name: str) -> Any:
@@ -52,4 +54,6 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    """Public names, but those that need Beam where it isn't installed: `help` imports each."""
+    has_beam = importlib.util.find_spec("apache_beam") is not None
+    return sorted(["__version__", *(name for name in __all__ if has_beam or not _HOME_OF[name].startswith(_ON_BEAM))])

@@ -218,7 +218,8 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
         """Predicts the cost and accuracy of a fit at some epsilons, before you spend any budget.
 
         You need no private rows: the fit is simulated on `server_data`, or on made-up clusters inside the bounds, with
-        the noise that a fit would add. The numbers are those of `dapple plan`.
+        the noise that a fit would add. The numbers are those of `dapple plan` for a job with this algorithm ("auto",
+        too).
 
         Args:
           n_rows: assumed number of rows (unit "client": of clients): a guess or a public number, never that of the
@@ -537,7 +538,7 @@ class DPKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, 
             )
         by_client = self.unit == PrivacyUnit.CLIENT
         if by_client and self.client_rows is None:
-            raise ConfigError("client_rows is required for unit 'client'; give the typical number of rows of a client.")
+            raise ConfigError("client_rows is required for unit 'client'; give the public typical number of rows.")
         return by_client
 
     def _checked_groups(self, groups: ArrayLike | None, n_rows: int) -> Any:

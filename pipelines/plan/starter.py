@@ -182,6 +182,9 @@ def _typed_fill(given: SimpleNamespace, name: str) -> float | str:
         line = _line(f"Public number for a missing {quoted(name)}, or drop or fail: ")
         if line in ("drop", "fail"):
             return line
+        if not line:
+            _say("This has no default: drop leaves such rows out, and fail stops the job there.\n")
+            continue
         try:
             _check_fill(given, name, fill := fill_of(line))
         except ConfigError as error:
@@ -366,7 +369,8 @@ def _bounds(given: SimpleNamespace, proposal: Proposal, unit: PrivacyUnit) -> It
         yield from _yaml({"server_data": {"path": server}})
         clipping = {"norm": "server_radius"}
     if unit is PrivacyUnit.CLIENT:
-        yield f"# The public typical number of rows of a client.{_todo(given.client_rows)}"
+        todo = _todo(given.client_rows)
+        yield f"# The public typical number of rows of a client: less adds noise, more makes sizes too small.{todo}"
         clipping["client_rows"] = given.client_rows
     if clipping:
         yield from _yaml({"clipping": clipping})

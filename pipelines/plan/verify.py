@@ -21,14 +21,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
-from dapple_dp.pipelines.kmeans.fit import JOB
-from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
-from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
 from dapple_dp.pipelines.ledger.private_state import check_published, digest_of
 from dapple_dp.pipelines.ledger.store import Ledger
 from dapple_dp.pipelines.run.folder import MANIFEST, PRIVACY_FILE, manifest_digest
-from dapple_dp.pipelines.run.options import beam_options, read_text
-from dapple_dp.pipelines.run.run_keys import RunNonce
 from dapple_dp.schemas.core.plan import PrivacyPlan, PrivacyUnit, RoundPlan
 from dapple_dp.schemas.core.release import Release
 from dapple_dp.schemas.errors import ConfigError, InputError, LedgerRefusedError, ProtocolError
@@ -125,7 +120,8 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     Raises:
       ProtocolError: for the first file that was altered or doesn't add up.
     """
-    beam_options([])
+    if not all(is_local(path) for path in (given.folder, given.sign, given.key) if path is not None):
+        _reach_stores()
     copy = RunCopy.of(given.folder)
     n_files = copy.check_files()
     account = check_account(copy)
@@ -148,6 +144,13 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     }
     sys.stdout.write(_words(summary))
     return summary
+
+
+def _reach_stores() -> None:
+    """Stores other than this machine's files need Beam, and files on it don't."""
+    from dapple_dp.pipelines.run.options import beam_options
+
+    beam_options([])
 
 
 def check_account(copy: RunCopy) -> AccountFile | None:
@@ -279,11 +282,12 @@ def _words(summary: dict[str, Any]) -> str:
         known = "" if summary["key_known"] else ", but not compared with a key of yours: give --key"
         signer = f"signed by {summary['signed_by']}{known}"
     ledger = "its entry is that of the run" if summary["ledger"] else "not checked: give --ledger"
+    compare = "not compared: give --inputs, a job with ledger and key_uri"
     lines = [
         f"Run {summary['run_id']}: {summary['files']} files have the digests that run.json lists.",
         f"Account: {account}.",
         f"Ledger: {ledger}.",
-        f"Input: {'still that of the run' if summary['inputs'] else 'not compared: give --inputs'}.",
+        f"Input: {'still that of the run' if summary['inputs'] else compare}.",
         f"Signature: {signer}.",
     ]
     return "\n".join(lines) + "\n"
@@ -375,6 +379,13 @@ def _check_inputs(run_id: str, job: str) -> None:
       ConfigError: if the job file is invalid or belongs to another run.
       ProtocolError: if the input has changed.
     """
+    from dapple_dp.pipelines.kmeans.fit import JOB
+    from dapple_dp.pipelines.kmeans.plan.fingerprint import content_fingerprint, settings_digest
+    from dapple_dp.pipelines.kmeans.plan.planned_fit import plan_files
+    from dapple_dp.pipelines.run.options import beam_options, read_text
+    from dapple_dp.pipelines.run.run_keys import RunNonce
+
+    _reach_stores()
     config: FitConfig = JOB.resolve(JOB.load(read_text(job)))
     status = _status(config, run_id)
     key = RunNonce(run=run_id, raw=bytes.fromhex(status.reserved["nonce"])).place(str(config.key_uri))

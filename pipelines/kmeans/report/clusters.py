@@ -43,12 +43,21 @@ def clusters_section(view: FitView) -> Section:
 
 def _counted(view: FitView) -> str:
     """Describes the unit of a size, and its noise."""
-    weight = " A client counts with a bounded weight, split by where its rows are." if view.by_client else ""
+    weight = _weight(view.most_weight) if view.by_client else ""
     counted = counted_words(view.planned, view.result.model)
     if "unknown" in view.size_noise:
         return f"A size counts {counted}; how far noise moves it is unknown.{weight}"
     within = f"in {view.in_two_stddevs} it is within {view.size_noise} of that number"
     return f"A size counts {counted}: {within}.{weight}"
+
+
+def _weight(most: float) -> str:
+    if most > 0.995:
+        return " A client counts with a bounded weight, split by where its rows are."
+    return (
+        f" A client counts with a weight of at most {most:.2f}, split by where its rows are, so sizes can add up to "
+        "less than the number of clients."
+    )
 
 
 def _grey(view: FitView) -> str:

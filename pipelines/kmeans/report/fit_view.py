@@ -86,6 +86,14 @@ class FitView:
         return self.planned.plan.unit is PrivacyUnit.CLIENT
 
     @property
+    def most_weight(self) -> float:
+        """Largest weight of one client in a size; 1 if sizes aren't counts as released."""
+        counts = released_as(self.releases, Role.CLUSTER_COUNTS)
+        if counts is None or not np.allclose(self.size_stddevs, counts.stddev):
+            return 1.0
+        return min(1.0, counts.plan.spec.sensitivity * counts.lattice_unit)
+
+    @property
     def lattice(self) -> Lattice:
         """Center and clipping norm of the run; a private norm is known only after its round."""
         return self.replay.state.frame.lattice

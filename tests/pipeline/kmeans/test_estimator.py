@@ -3,6 +3,7 @@
 import importlib.abc
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -149,6 +150,16 @@ print([name for name in sys.modules if name.partition(".")[0] == "apache_beam"])
     words = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "model")]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n[]\n"
+
+
+def test_a_size_says_how_much_of_a_client_it_counts(tmp_path):
+    """A client all of whose rows are in one cluster counts with at most the bound, less if its sums are shortened."""
+    estimator = model(unit="client", client_rows=10, clipping_norm="server_radius", epsilon=1e3)
+    rows = np.repeat(mixture(600)[0], 10, axis=0)
+    estimator.fit(rows, groups=np.repeat(np.arange(600), 10), server_data=mixture(200, seed=1)[0])
+    estimator.report().save(tmp_path / "report.html")
+    (most,) = re.findall(r"with a weight of at most (0\.\d\d), split by", (tmp_path / "report.html").read_text())
+    assert 0.8 < estimator.noisy_sizes_.sum() / (600 * float(most)) < 1.02
 
 
 def test_groups_make_the_client_the_privacy_unit():

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 CORE = ROOT / "requirements-core.txt"
 SCRIPT = """
 import importlib.util
+import pydoc
 import sys
 import warnings
 
@@ -40,6 +41,7 @@ DPKMeans(3, **given, domain=(-1, 1), unit="client", client_rows=4).fit(rows, gro
 DPKMeans(3, **given).fit(rows, server_data=rows[:90] + 0.1)
 DPKMeans(3, **given, clipping_norm=1.5, settings={"quality": {}}).fit(rows)
 DPTopics(2, **given, vocabulary=["a", "b"], unit="record", reason="a test").fit(None, terms=[["a"], ["b"]] * 200)
+assert "DPKMeans" in pydoc.render_doc(dapple_dp)
 try:
     dapple_dp.fit
 except ModuleNotFoundError as error:
@@ -105,6 +107,8 @@ def test_estimators_work_with_the_core_alone(tmp_path):
     done = environment.run(environment.python, "-c", SCRIPT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert SENTENCE.fullmatch(done.stdout.strip()), done.stdout
+    done = environment.run(environment.dapple, "verify", "model", cwd=tmp_path)
+    assert '"verified": true' in done.stdout, done.stderr
     job = lake.job(str(tmp_path / "rows.parquet"), str(tmp_path / "server.parquet"))
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     done = environment.run(environment.dapple, "fit", "--config", "job.yaml", "--output", "out", cwd=tmp_path)
