@@ -20,7 +20,7 @@ if not (_FOLDER / "schemas").is_dir() or (_FOLDER / "schemas").is_symlink():
 _STUB = ast.parse(_FOLDER.joinpath("__init__.pyi").read_text(encoding="utf-8"))
 _HOME_OF = {alias.name: node.module for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
 __all__ = sorted(_HOME_OF)
-_ON_BEAM = ("dapple_dp.api", "dapple_dp.integrations")
+_WITHOUT_BEAM = ("dapple_dp.estimator.", "dapple_dp.pipelines.", "dapple_dp.schemas.")
 
 
 def __getattr__(name: str) -> Any:
@@ -56,4 +56,4 @@ def _version() -> str:
 def __dir__() -> list[str]:
     """Public names, but those that need Beam where it isn't installed: `help` imports each."""
     has_beam = importlib.util.find_spec("apache_beam") is not None
-    return sorted(["__version__", *(name for name in __all__ if has_beam or not _HOME_OF[name].startswith(_ON_BEAM))])
+    return sorted(["__version__", *(name for name in __all__ if has_beam or _HOME_OF[name].startswith(_WITHOUT_BEAM))])
