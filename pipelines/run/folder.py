@@ -61,7 +61,9 @@ class RunFolder:
         """Refuses an output folder that isn't empty, is a link, or can't be created."""
         check_no_link(self.output)
         if self._occupied():
-            raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.")
+            released = STORE.exists(join(self.output, PRIVACY_FILE))
+            again = " It holds a private release, and another run spends budget again." if released else ""
+            raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.{again}")
 
     def open(self) -> None:
         """Creates the staging folder, readable only by its owner if the filesystem supports that."""

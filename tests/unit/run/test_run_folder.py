@@ -75,6 +75,14 @@ def test_an_occupied_output_folder_is_refused(folder):
         folder.check()
 
 
+def test_whoever_names_the_folder_of_a_release_hears_that_another_run_costs_again(folder):
+    folder.open()
+    folder.write_privacy({})
+    folder.publish({})
+    with pytest.raises(ConfigError, match=r"choose another one\. It holds a private release, and another run spends"):
+        folder.check()
+
+
 def test_a_file_as_output_is_refused(folder):
     os.makedirs(os.path.dirname(folder.output))
     with open(folder.output, "w", encoding="utf-8") as file:
