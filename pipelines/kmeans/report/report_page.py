@@ -37,6 +37,7 @@ from dapple_dp.schemas.privacy.meaning import Role, meaning_of
 from dapple_dp.schemas.privacy.noise_shares import ZEROED_OUT
 from dapple_dp.schemas.privacy.statement import KEY_STREAM
 from dapple_dp.schemas.settings.digest import config_digest
+from dapple_dp.schemas.settings.yaml_text import flow
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.numerics.kmeans.centers import released_as
 
@@ -130,6 +131,7 @@ def _budget_left(view: FitView, remaining: Remaining | None) -> str:
 
 
 _MOST_WEIGHTS = 5000
+_MOST_FEATURES = 30
 _MECHANISMS = {Mechanism.DISCRETE_GAUSSIAN: "discrete Gaussian", Mechanism.DISCRETE_LAPLACE: "discrete Laplace"}
 
 
@@ -335,7 +337,7 @@ def _weights_plot(view: FitView) -> list[Block]:
 def _reading(view: FitView) -> Section:
     """The section on using the result, with a glossary and the versions."""
     blocks: tuple[Block, ...] = (
-        Code(title="Assign all rows of a table to their nearest centers", text=_ASSIGN),
+        Code(title="Assign all rows of a table to their nearest centers", text=_assign(view)),
         *_in_python(view),
         Notice(
             level=Level.NOTE,
@@ -365,10 +367,19 @@ def _again(view: FitView) -> str:
 
 _ASSIGN = """# assign.yaml, beside the folder of this report
 model: THIS_FOLDER
-data: {path: TABLE, features: AS_IN_THE_JOB}
-assign: {id_columns: [ID]}
+data: {}
+assign: {{id_columns: [ID]}}
 
 dapple assign --config assign.yaml --output labels"""
+
+
+def _assign(view: FitView) -> str:
+    """A job that reads a table as this run did; many features are left to the reader."""
+    data = view.planned.config.data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    if isinstance(data["features"], list) and len(data["features"]) > _MOST_FEATURES:
+        data["features"] = "AS_IN_THE_JOB"
+    read = {name: data[name] for name in ("features", "csv", "on_invalid_rows") if name in data}
+    return _ASSIGN.format(flow({"path": "TABLE"} | read).replace("\n", "\n  "))
 
 
 def _in_python(view: FitView) -> list[Block]:
