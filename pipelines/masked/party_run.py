@@ -99,6 +99,8 @@ class Seat:
         if (opened := self.exchange.is_open()) not in self._checked:
             self.check()
             self._checked.add(opened)
+            if opened and self.client:
+                self.exchange.take_part(self.client)
         try:
             index = self.exchange.last_round()
         except NotYetError:
@@ -110,7 +112,9 @@ class Seat:
 
     def _look_who_refuses(self) -> None:
         """Logs which parties take no part; raises ProtocolError if the run can't go on without them."""
-        refused = self.exchange.refusals()
+        own = self.client or (AGGREGATOR if self.role == AGGREGATOR else COLLECTOR)
+        # A party whose own job still differs says so itself.
+        refused = {party: keys for party, keys in self.exchange.refusals().items() if party != own}
         for party in sorted(refused.keys() - self.refused.keys()):
             _LOGGER.warning("warning: %s takes no part: %s", party, _differs(refused[party]))
         self.refused = refused

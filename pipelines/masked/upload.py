@@ -108,7 +108,7 @@ def _of_columns(config: FitConfig, kept: RunState) -> FitConfig:
     """Replaces the rows of a job with a stored file of their columns, if there is one."""
     if not STORE.exists(kept.columns_uri):
         return config
-    data = config.data.model_copy(update={"path": kept.columns_uri, "table": None, "partitions": {}})
+    data = config.data.model_copy(update={"path": kept.columns_uri, "table": None, "partitions": {}, "csv": None})
     return config.model_copy(update={"data": data})
 
 

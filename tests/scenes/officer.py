@@ -63,7 +63,7 @@ def stated(result: pathlib.Path, ledger: str) -> dict[str, str]:
     for file, texts in said.items():
         for text in texts:
             for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", re.sub(r"\s+", " ", text).strip()):
-                if len(re.findall(r"[A-Za-z]{2,}", sentence)) >= _LEAST:
+                if len(re.findall(r"[A-Za-z]{2,}", plain(sentence))) >= _LEAST:
                     found.setdefault(plain(sentence), file)
     return found
 

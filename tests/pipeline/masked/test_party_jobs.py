@@ -181,12 +181,25 @@ def test_nobody_waits_for_a_run_that_too_few_can_take_part_in(parties):
         assert "The run can't go on without east, north: its job differs in n_clusters." in outcome.lines[-1]
 
 
+def test_a_run_that_nobody_could_go_on_with_goes_on_once_the_job_is_corrected(tmp_path):
+    """The party that differed starts first, and nobody deletes a file."""
+    parties = SeparateParties(tmp_path, masked={"threshold": 3})
+    change(parties, "south", privacy__epsilon=1.5)
+    assert called(parties, COLLECTOR).code == 6
+    assert [called(parties, name).code for name in ("south", "north", "south")] == [5, 5, 5]
+    change(parties, "south", privacy__epsilon=2.0)
+    assert [called(parties, name).code for name in ("south", "north", COLLECTOR)] == [6, 6, 6]
+
+
 def test_an_aggregator_whose_limit_is_lower_says_so_to_all(parties):
     change(parties, AGGREGATOR, limit={"epsilon": 0.5, "delta": 1e-6})
     assert called(parties, COLLECTOR).code == 6
     assert called(parties, AGGREGATOR).code == 5
     outcome = called(parties, "north")
     assert (outcome.code, "can't go on without aggregator: its job differs in limit" in outcome.err) == (5, True)
+    change(parties, AGGREGATOR, limit={"epsilon": 2.0, "delta": 1e-6})
+    assert called(parties, AGGREGATOR).code == 6
+    assert called(parties, "north").code == 6
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format": 1, "keys": ["a\\n"]}', bytes(90)])

@@ -33,6 +33,16 @@ def command(start, party="north"):
     return shlex.split(line.replace("north", party))[1:]
 
 
+SOUTH = "{delimiter: ';', decimal: ','}"
+"""How the files of one hospital are read, which is its own matter."""
+
+
+def _as_a_spreadsheet_has_it(path):
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    rows = [[re.sub(r"^(-?[0-9]+)[.]([0-9]+)$", r"\1,\2", field) for field in row] for row in rows]
+    path.write_text("".join(";".join(row) + "\n" for row in rows))
+
+
 class Ward:
     """Folders of all parties, and what each has printed once."""
 
@@ -42,8 +52,7 @@ class Ward:
             (folder / party / "keys").mkdir(parents=True, mode=0o700)
         for hospital in HOSPITALS:
             make_cohort.write(folder / hospital / "visits.csv", hospital, N_PATIENTS)
-        header = (folder / "north" / "visits.csv").read_text().splitlines()[0]
-        (folder / "collector" / "visits.csv").write_text(header + "\n")
+        _as_a_spreadsheet_has_it(folder / "south" / "visits.csv")
 
     def run(self, party, words):
         """A command that a party types in its folder; what it prints."""
@@ -61,6 +70,9 @@ class Ward:
             text = AGGREGATORS if party == "aggregator" else JOB
             for name, line in lines.items():
                 text = re.sub(rf"^( +{name}: )\S{{48}}$", rf"\g<1>{line}", text, flags=re.MULTILINE)
+            if party == "south":
+                text = text.replace("  path: visits.csv\n", f"  path: visits.csv\n  csv: {SOUTH}\n")
+                assert SOUTH in text
             (self.folder / party / "job.yaml").write_text(text)
         for hospital in HOSPITALS:
             self.run(hospital, command("dapple masked party enroll", hospital))
