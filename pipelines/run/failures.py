@@ -82,11 +82,16 @@ def original_error(error: BaseException) -> DappleError | None:
     for seen in chain(error):
         if isinstance(seen, DappleError):
             return type(seen)(_APPENDED.sub("", str(seen)))
-        found = _RAISED.findall(str(seen))
-        kind = getattr(errors, found[-1][0], None) if found else None
-        if isinstance(kind, type) and issubclass(kind, DappleError):
-            return kind(found[-1][1])
+        if (found := raised_in(str(seen))) is not None:
+            return found
     return _of_a_server(error) or _of_a_runner(error)
+
+
+def raised_in(text: str) -> DappleError | None:
+    """Finds the last `DappleError` in the text of a worker's traceback; None if there is none."""
+    found = _RAISED.findall(text)
+    kind = getattr(errors, found[-1][0], None) if found else None
+    return kind(found[-1][1]) if isinstance(kind, type) and issubclass(kind, DappleError) else None
 
 
 def _of_a_server(error: BaseException) -> RunnerError | None:

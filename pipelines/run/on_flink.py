@@ -14,12 +14,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
+from dapple_dp.pipelines.run.failures import raised_in
 from dapple_dp.pipelines.run.options import NAME_PREFIX, job_name
 from dapple_dp.schemas.core.plan import Promise
-from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.schemas.errors import DappleError, RunnerError
 from dapple_dp.schemas.settings import json_schema
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.files.signals.measures import MEASURES, ROUND_SECONDS
+from dapple_dp.transforms.files.stores import is_away
 
 _LOGGER = logging.getLogger(__name__)
 _RUNNING = ("INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "RECONCILING")
@@ -28,6 +30,8 @@ _LOOK_SECONDS = 0.5
 _FOLLOW_SECONDS = 1.0
 _BEGUN = ("RUNNING", "FINISHED")
 """Flink's states of a task that has received input."""
+_FINAL = range(2, 6)
+"""Exit codes of errors that stay the same however often a task is repeated, such as those on rows."""
 _MOST_BYTES = 1 << 26
 _NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
 """Names made by `job_name`; the pattern also keeps other people's job names out of the output."""
@@ -145,22 +149,31 @@ class Rounds(NamedTuple):
 def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
     """Logs the id, page and current round of a running job, but never its progress within a round.
 
+    Cancels the job if a task of it ended with an error that Flink would only repeat.
+
     Args:
       master: like `running_jobs`.
       name: name of the job.
       rounds: rounds of the job.
+
+    Raises:
+      DappleError: that error, when the canceled job has failed.
     """
-    over = threading.Event()
-    thread = threading.Thread(target=_follow, args=(master, name, rounds, over), daemon=True)
+    over, refused = threading.Event(), list[DappleError]()
+    thread = threading.Thread(target=_follow, args=(master, name, rounds, over, refused), daemon=True)
     thread.start()
     try:
         yield
+    except Exception as error:
+        if refused:
+            raise refused[0] from error
+        raise
     finally:
         over.set()
         thread.join(_FOLLOW_SECONDS)
 
 
-def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> None:
+def _follow(master: str, name: str, rounds: Rounds, over: threading.Event, refused: list[DappleError]) -> None:
     """Polls until the job is over; ignores failures, since the job doesn't depend on it."""
     logged, reached, began = "", 0, time.monotonic()
     while not over.wait(_FOLLOW_SECONDS):
@@ -178,6 +191,17 @@ def _follow(master: str, name: str, rounds: Rounds, over: threading.Event) -> No
                     MEASURES.add(ROUND_SECONDS, str(reached), time.monotonic() - began)
                 reached, began = now, time.monotonic()
                 _LOGGER.info("round %d of %d", now, rounds.total)
+            if (error := _final_error(master, job)) is not None:
+                refused.append(error)
+                cancel(master, job)
+
+
+def _final_error(master: str, job: FlinkJob) -> DappleError | None:
+    """The error by which a task failed last, if it stays the same however often the task is repeated."""
+    failed = _ask(master, f"jobs/{job.id}/exceptions?maxExceptions=1")["exceptionHistory"]["entries"]
+    text = str(failed[0]["stacktrace"]) if failed else ""
+    error = raised_in(text)
+    return error if error is not None and error.exit_code in _FINAL and not is_away(RuntimeError(text)) else None
 
 
 def _overview(master: str) -> Sequence[Any]:

@@ -9,7 +9,7 @@ from dapple_dp.pipelines.run.options import job_name
 
 
 class CannedFlink(http.server.BaseHTTPRequestHandler):
-    """Lists its jobs and the tasks of each, and remembers what it is asked to cancel."""
+    """Lists its jobs and the tasks of each, and remembers what it is asked for, and to cancel."""
 
     jobs: tuple[tuple[str, str, str], ...] = (
         ("a1", job_name("fit", "night-1"), "RUNNING"),
@@ -18,12 +18,20 @@ class CannedFlink(http.server.BaseHTTPRequestHandler):
         ("a4", "another-job", "RUNNING"),
     )
     canceled: list[str]
+    asked: list[str]
     tasks: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    """Ids of jobs, and what a task of each failed with last."""
     code = 202
     ends = True
     speaks_http = True
 
     def do_GET(self):
+        self.asked.append(self.path)
+        if self.path.endswith("/exceptions?maxExceptions=1"):
+            texts = [text for job, text in self.failed if f"/{job}/" in self.path]
+            self._answer(200, {"exceptionHistory": {"entries": [{"stacktrace": text} for text in texts]}})
+            return
         if self.path != "/jobs/overview":
             self._answer(200, {"vertices": [{"name": name, "status": state} for name, state in self.tasks]})
             return
@@ -52,7 +60,7 @@ class CannedFlink(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def canned_flink():
     """Its address, and its class."""
-    kind = type("Flink", (CannedFlink,), {"canceled": []})
+    kind = type("Flink", (CannedFlink,), {"canceled": [], "asked": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

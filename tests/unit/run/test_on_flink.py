@@ -7,7 +7,7 @@ import pytest
 from dapple_dp.pipelines.run import on_flink
 from dapple_dp.pipelines.run.options import job_name, parse_job
 from dapple_dp.schemas.core.plan import TRUSTED_ZONE
-from dapple_dp.schemas.errors import RunnerError
+from dapple_dp.schemas.errors import InputError, RunnerError
 from tests.scenes import lake
 from tests.scenes.flink_jobs import canned_flink
 
@@ -150,3 +150,62 @@ def test_a_cluster_that_does_not_answer_is_not_followed_and_ends_nothing(monkeyp
     with on_flink.follow("127.0.0.1:1", job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
         time.sleep(0.05)
     assert caplog.messages == []
+
+
+SENTENCE = "column 'x' of lake/a.parquet, row group 0 must hold finite numbers only, got a null; correct the data."
+FAILED = f"""java.lang.RuntimeException: Error received from SDK harness for instruction 7: Traceback:
+  File "/site/transforms/read.py", line 60, in read_block
+dapple_dp.schemas.errors.InputError: {SENTENCE} [while running 'Rounds/Rows/Statistic']
+
+\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient.handle(FnApiControlClient.java:200)
+"""
+"""As Flink tells what a task failed with."""
+
+
+def followed(flink, is_seen):
+    """Follows the job of night-1 until something is seen; its wait ends as that of a failed job."""
+    with on_flink.follow(flink[0], job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
+        end = time.monotonic() + 600
+        while not is_seen() and time.monotonic() < end:
+            time.sleep(0.01)
+        raise RuntimeError("Pipeline job-1 failed in state FAILED: Job was cancelled.")
+
+
+def test_a_job_that_would_repeat_a_refusal_is_canceled_and_ends_with_its_sentence(flink, monkeypatch):
+    """Its wait takes until Flink has tried as often as it may otherwise."""
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    flink[1].failed = (("a1", FAILED), ("a2", FAILED))
+    with pytest.raises(InputError) as found:
+        followed(flink, lambda: flink[1].canceled)
+    assert str(found.value) == SENTENCE
+    assert flink[1].canceled == ["/jobs/a1?mode=cancel"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FAILED.replace("InputError", "RunnerError"),
+        FAILED.replace("InputError", "UnavailableError"),
+        f"dapple_dp.schemas.errors.StoreAwayError: The store of s3://lake doesn't answer; run it later.\n{FAILED}",
+        "org.apache.flink.runtime.jobmaster.JobMasterException: TaskManager with id 127.0.0.1:1 is no longer reachable",
+        FAILED.replace("dapple_dp.schemas.errors.InputError", "KeyError"),
+    ],
+    ids=["runner", "broker", "store", "lost", "other"],
+)
+def test_a_job_that_may_come_right_when_it_is_tried_again_goes_on(flink, monkeypatch, text):
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    flink[1].failed = (("a1", text), ("a2", FAILED))
+    with pytest.raises(RuntimeError, match="Job was cancelled") as found:
+        followed(flink, lambda: flink[1].asked.count("/jobs/a1/exceptions?maxExceptions=1") > 2)
+    assert type(found.value) is RuntimeError
+    assert flink[1].canceled == []
+
+
+def test_a_job_that_is_over_before_it_is_canceled_has_its_own_end(flink, monkeypatch):
+    """A task that was repeated may have come right after all."""
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    flink[1].failed, flink[1].code = (("a1", FAILED),), 409
+    with on_flink.follow(flink[0], job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
+        end = time.monotonic() + 600
+        while not flink[1].canceled and time.monotonic() < end:
+            time.sleep(0.01)
