@@ -1,12 +1,13 @@
 """Features and algorithms can be taken out: their packages, and entries of the lists that name them, and no more."""
 
 import ast
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -86,6 +87,20 @@ LISTS = (
     "dapple_dp/__init__.pyi",
 )
 """Where features are registered: words of the command, the checker's tables, and public names."""
+SERVE = """\
+import json, os, sys
+import apache_beam, pipeline_dp, pyarrow.dataset, pydantic, scipy.stats, sklearn.cluster, sklearn.metrics, yaml
+for line in sys.stdin:
+    if not (child := os.fork()):
+        os.chdir(json.loads(line)[0])
+        for stream in (1, 2):
+            os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+        use, sys.argv = sys.argv[1], ["-c", *json.loads(line)]
+        exec(use, {"__name__": "__main__"})
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""A process with the libraries, which take most of the time, and without Dapple. It forks one for each tree."""
 USE = """\
 import importlib, sys
 root, *modules = sys.argv[1:]
@@ -243,6 +258,15 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """Takes the root and the modules of a tree as a line of JSON, and answers with the exit code of their use."""
+    words, pipe = [sys.executable, "-c", SERVE, USE], subprocess.PIPE
+    with subprocess.Popen(words, cwd=tmp_path_factory.mktemp("served"), stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.communicate()
+
+
 def _what_is_no_source(folder: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if (pathlib.Path(folder) / name).is_symlink()]
 
@@ -271,7 +295,7 @@ def test_the_map_has_every_feature() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", [*FEATURES, *ALGORITHMS])
-def test_dapple_works_without(feature: str, tree: pathlib.Path) -> None:
+def test_dapple_works_without(feature: str, tree: pathlib.Path, served: subprocess.Popen[str]) -> None:
     modules, changed = take_out(feature, tree)
     assert changed <= {*LISTS} if feature in FEATURES else {*TABLES} <= changed <= {*TABLES, *LISTS}
     sources = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*.py*") if path.suffix != ".pyc"}
@@ -280,9 +304,10 @@ def test_dapple_works_without(feature: str, tree: pathlib.Path) -> None:
     files = [pathlib.Path(name) for name in sources if name.endswith(".py") and "__main__" not in name]
     left = [module_of(path).removesuffix(".__init__") for path in files]
     ratchet.write_job(tree)
-    run = subprocess.run(
-        [sys.executable, "-c", USE, str(tree), *left], cwd=tree, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert "usage: dapple" in run.stdout
+    assert served.stdin
+    assert served.stdout
+    print(json.dumps([str(tree), *left]), file=served.stdin, flush=True)
+    code, said = int(served.stdout.readline()), (tree / "said").read_text()
+    assert code == 0, said
+    assert "usage: dapple" in said
     assert (tree / "result" / "centers.parquet").exists()
