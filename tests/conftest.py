@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.scenes import in_process, lake, repeatable_bytes, written_keys
+from tests.scenes import in_process, installed, lake, repeatable_bytes, written_keys
 
 if TYPE_CHECKING:
     from deploy.local.kafka_broker import KafkaBroker
@@ -110,6 +110,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> "World":
     from tests.scenes.graphs import World
 
     return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The wheel of the sources as they are now."""
+    return installed.dapple_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: pathlib.Path) -> installed.Environment:
+    """An environment with the wheel, as a user has it; tests leave it as it is."""
+    found = installed.new_environment(tmp_path_factory.mktemp("user") / "venv")
+    found.install(wheel)
+    return found
 
 
 @pytest.fixture(scope="session")

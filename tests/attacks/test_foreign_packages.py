@@ -32,18 +32,6 @@ DONE = "(2, 2) ['acme', 'acme', 'acme', 'acme']\n"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return installed.dapple_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory, wheel):
-    found = installed.new_environment(tmp_path_factory.mktemp("user") / "venv")
-    found.install(wheel)
-    return found
-
-
-@pytest.fixture(scope="module")
 def empty(tmp_path_factory):
     """An environment without Dapple."""
     return installed.new_environment(tmp_path_factory.mktemp("empty") / "venv")

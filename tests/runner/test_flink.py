@@ -129,7 +129,7 @@ class TestFlink(Conformance):
         assert len(list((shared.folder / "tmp").rglob("blobStorage"))) == 3
         assert not [path for path in sent if path.read_bytes()[:2] == b"PK"]
 
-    @pytest.mark.parametrize(("algorithm", "steps", "n_jobs"), [("dp_lloyd", 40, 4), ("dp_medians", 12, 2)])
+    @pytest.mark.parametrize(("algorithm", "steps", "n_jobs"), [("dp_lloyd", 24, 3), ("dp_medians", 12, 2)])
     def test_many_rounds_run_in_jobs_of_ten(self, algorithm, steps, n_jobs, bench, shared):
         """In one graph Flink would plan them for longer than anybody waits."""
         settings = lake.job(bench.split, bench.server, "record", key_uri=bench.key_uri, algorithm=algorithm)
@@ -248,18 +248,18 @@ def test_windows_of_a_stream_have_a_model_each(cluster, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_comes_up_is_found_again_and_goes(tmp_path):
-    """Without the job server, so that it runs wherever there is Java."""
+    """Without the job server, so that it runs wherever there is Java. One TaskManager starts sooner than two."""
     with needed("flink"):
         home = downloads.flink_home()
-    cluster = FlinkCluster(tmp_path, Ports.free())
+    cluster = FlinkCluster(tmp_path, Ports.free(), task_managers=1)
     try:
         cluster.start_flink(home)
         cluster.start_pool()
-        again = FlinkCluster(tmp_path)
+        again = FlinkCluster(tmp_path, task_managers=1)
         assert again.complete
         assert again.ports == cluster.ports
         found = cluster.overview()
-        assert (found["taskmanagers"], found["slots-total"], found["flink-version"]) == (2, 4, downloads.FLINK_VERSION)
+        assert (found["taskmanagers"], found["slots-total"], found["flink-version"]) == (1, 2, downloads.FLINK_VERSION)
         assert cluster.cancel_jobs() == 0
         cluster.processes["taskmanager-0"].kill()
         assert not again.complete

@@ -4,7 +4,6 @@ import pytest
 
 from deploy.local import processes
 from deploy.local.worker_environment import start_pool
-from tests.scenes import installed
 from tests.scenes.conformance import Conformance
 
 pytestmark = [pytest.mark.runner, pytest.mark.slow]
@@ -12,13 +11,6 @@ pytestmark = [pytest.mark.runner, pytest.mark.slow]
 
 class TestWheelInAnEnvironmentOfItsOwn(Conformance):
     """Workers have the built wheel and nothing of this repository."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def environment(cls, tmp_path_factory):
-        found = installed.new_environment(tmp_path_factory.mktemp("workers") / "venv")
-        found.install(installed.dapple_wheel(tmp_path_factory.mktemp("wheel")))
-        return found
 
     @pytest.fixture(scope="class")
     @classmethod

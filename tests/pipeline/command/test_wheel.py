@@ -23,11 +23,6 @@ FOLDERS = ("schemas", "transforms", "pipelines", "dapple_dp", "schedule", "examp
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return installed.dapple_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
 def names(wheel):
     with zipfile.ZipFile(wheel) as file:
         return set(file.namelist())
@@ -38,13 +33,6 @@ def metadata(wheel, names):
     [name] = [each for each in names if each.endswith(".dist-info/METADATA")]
     with zipfile.ZipFile(wheel) as file:
         return email.message_from_bytes(file.read(name))
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory, wheel):
-    found = installed.new_environment(tmp_path_factory.mktemp("user") / "venv")
-    found.install(wheel)
-    return found
 
 
 def test_metadata_are_complete(metadata):

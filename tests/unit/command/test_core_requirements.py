@@ -99,9 +99,8 @@ def test_a_name_that_needs_beam_says_so(monkeypatch):
 
 
 @pytest.mark.slow
-def test_estimators_work_with_the_core_alone(tmp_path):
+def test_estimators_work_with_the_core_alone(wheel, tmp_path):
     """An environment that has the wheel and the packages of these pins: nothing else that the tests have."""
-    wheel = installed.dapple_wheel(tmp_path / "wheel")
     environment = installed.new_environment(tmp_path / "venv", only=names())
     environment.install(wheel)
     done = environment.run(environment.python, "-c", SCRIPT, cwd=tmp_path)
