@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dapple_dp.pipelines.kmeans.plan.planned_fit import PlannedFit, message_contract
@@ -44,7 +43,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def _send(
-    sent: list,
+    sent: Any,
     folder: str,
     index: int,
     client: str,
@@ -56,12 +55,10 @@ def _send(
     """Sends all messages of a client, or all rows of another leg; sends the earlier answer if there is one."""
     exchange = PairwiseExchange(folder, parties, kept)
     if leg is not Leg.MESSAGES:
-        exchange.send_rows(index, leg, client, [row for rows in sent for row in rows])
+        exchange.send_rows(index, leg, client, sent)
         return
-    plan = exchange.plan().rounds[index]
-    nothing = MaskedMessages((), (), np.zeros((0, plan.size), dtype=np.int64))
-    exchange.send(index, client, MaskedMessages.joined([nothing, *sent]), sealing)
-    kept.unpin(plan.path)
+    exchange.send(index, client, MaskedMessages.joined([sent]), sealing)
+    kept.unpin(exchange.plan().rounds[index].path)
 
 
 def _hand_out(rows: list, file: str, folder: str, index: int, sealing: Sealing, parties: Parties | None) -> None:
@@ -109,7 +106,7 @@ def build(root: beam.Pipeline, planned: PlannedFit, opened: OpenRound, leg: Leg)
         sent = named | leg.title() >> step(masking=masking, listed=opened.listed(root), **common)
     place = (opened.exchange, opened.index, masking.client, leg)
     send = beam.Map(_send, *place, opened.sealed_for(), opened.parties, opened.kept)
-    _ = sent | "All" >> beam.combiners.ToList() | "Send" >> send
+    _ = sent | "Send" >> send
 
 
 def build_shares(root: beam.Pipeline, opened: OpenRound, masked: MaskedReleases, own: list[bytes], file: str) -> None:

@@ -126,10 +126,11 @@ def _watch_workers(options: PipelineOptions) -> None:
 
 def _followed(options: PipelineOptions, promise: Promise) -> contextlib.AbstractContextManager[None]:
     """Logs the name of a pipeline in a cluster; follows its rounds if the flags name the cluster."""
-    name, master = options.view_as(GoogleCloudOptions).job_name, options.get_all_options().get("flink_master")
+    name = options.view_as(GoogleCloudOptions).job_name
     if name is None:
         return contextlib.nullcontext()
     _LOGGER.info("the pipeline is in the cluster as %s", name)
+    master = options.get_all_options().get("flink_master")
     if not master or str(master).startswith("["):
         return contextlib.nullcontext()
 

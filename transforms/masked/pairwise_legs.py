@@ -104,7 +104,7 @@ class _MessagesFn(_SenderFn):
     """Masks the statistics of senders that have shared."""
 
     def process(self, named: tuple, state: Any, listed: Correspondence) -> Iterator[MaskedMessages]:
-        """Yields messages in batches; only numbers identify their senders."""
+        """Yields all messages at once; only numbers identify their senders."""
         senders, tags, values = [], [], []
         for client, statistic in self._parties(named, state, listed.roster):
             if client.number in listed.shared:
@@ -112,8 +112,7 @@ class _MessagesFn(_SenderFn):
                 senders.append(sender_of(client.number))
                 tags.append(client.tag(statistic))
                 values.append(client.mask(listed.partners_of(client.number), statistic))
-        if senders:
-            yield MaskedMessages(tuple(senders), tuple(tags), np.stack(values))
+        yield MaskedMessages(tuple(senders), tuple(tags), np.array(values, dtype=np.int64).reshape(-1, self._plan.size))
 
     def _check(self, client: PairwiseClient, letters: list[Letter], listed: Correspondence) -> None:
         """Refuses to send a message whose mask the neighbors couldn't remove."""

@@ -75,7 +75,7 @@ def masked_sum(senders):
 def test_messages_of_a_client_come_as_they_were_sent_and_what_was_pinned_is_gone(place):
     place.kept.pin(FIRST.path, b"rows")
     place.kept.pin(SECOND.path, b"rows")
-    place.send([SENT], Leg.MESSAGES)
+    place.send(SENT._replace(senders=SENDERS[::-1], tags=SENT.tags[::-1], values=VALUES[::-1]), Leg.MESSAGES)
     assert equal(place.messages(), SENT)
     assert not place.kept.is_pinned(SECOND.path)
     assert place.exchange.arrived(INDEX, Leg.KEYS) == {}
@@ -92,7 +92,7 @@ def test_messages_of_a_shared_secret_come_as_they_were_sent(place):
 
 
 def test_a_client_without_senders_sends_no_file_and_no_file_is_a_batch_without_messages(place):
-    place.send([], Leg.MESSAGES)
+    place.send(MaskedMessages((), (), VALUES[:0]), Leg.MESSAGES)
     assert place.exchange.message_files(INDEX) == []
     (nothing,) = aggregate._read("", place.folder, INDEX, place.key_uri, None)
     assert (nothing.senders, nothing.tags, nothing.values.shape) == ((), (), (0, SECOND.size))
@@ -103,20 +103,19 @@ def test_a_client_without_senders_sends_no_file_and_no_file_is_a_batch_without_m
 
 def test_keys_and_letters_are_left_row_by_row(place):
     keys = [SenderKeys(name, bytes([number]) * 32, b"k" * 32) for number, name in enumerate((b"a", b"b"))]
-    place.send([keys[:1], keys[1:]], Leg.KEYS)
+    place.send(keys, Leg.KEYS)
     assert place.exchange.own_keys(INDEX, "north") == keys
     assert place.exchange.message_files(INDEX) == []
-    place.send([[Letter(1, 0, bytes(120))]], Leg.LETTERS)
+    place.send([Letter(1, 0, bytes(120))], Leg.LETTERS)
     assert set(place.exchange.arrived(INDEX, Leg.LETTERS)) == {"north"}
 
 
 def test_a_sum_is_written_once_and_of_those_who_have_shared(place):
     public = [public_key(private_key(SECRET, bytes([number]), "keys")) for number in range(4)]
-    place.send(
-        [[SenderKeys(name, key, key) for name, key in zip((b"a", b"b", b"c", b"d"), public, strict=True)]], Leg.KEYS
-    )
+    names = (b"a", b"b", b"c", b"d")
+    place.send([SenderKeys(name, key, key) for name, key in zip(names, public, strict=True)], Leg.KEYS)
     place.exchange.close_keys(INDEX, 2)
-    place.send([[Letter(sender, 3, bytes(120)) for sender in range(3)]], Leg.LETTERS)
+    place.send([Letter(sender, 3, bytes(120)) for sender in range(3)], Leg.LETTERS)
     place.exchange.close_letters(INDEX, 2)
     with pytest.raises(ProtocolError, match="a message comes from a sender whose letters are not listed"):
         aggregate._close(masked_sum([*SENDERS, (3).to_bytes(8, "big")]), place.folder, INDEX, True, None)

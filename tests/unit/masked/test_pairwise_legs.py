@@ -132,7 +132,8 @@ def test_a_sender_that_has_not_shared_with_all_sends_no_message(legs):
     fewer = legs.of([each for each in legs.letters if each[:2] != (1, 0)])
     (messages,) = legs.messages(fewer)
     assert set(messages.senders) == {sender_of(number) for number in (0, 2, 3)}
-    assert legs.messages(legs.of([])) == []
+    (nothing,) = legs.messages(legs.of([]))
+    assert (nothing.senders, nothing.tags, nothing.values.shape) == ((), (), (0, PLAN.size))
 
 
 def test_a_sender_whose_keys_are_not_listed_sends_nothing(legs):
