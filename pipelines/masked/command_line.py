@@ -64,7 +64,7 @@ _OF_ARUN = [
     Flag("--run_id", "name of the run; default: time and a random part", metavar="ID"),
     Flag("--wait_minutes", "how long to wait for others, in all", default=1440.0, **_MINUTES),
     Flag("--late_minutes", "how long a step stays open for late parties", default=10.0, **_MINUTES),
-    Flag("--poll_seconds", "time between checks", type=click.FloatRange(0.01, 3600.0), default=5.0, show_default=True),
+    Flag("--poll_seconds", "longest pause", type=click.FloatRange(0.01, 3600.0), default=5.0, show_default=True),
 ]
 _ACTIONS = [
     job_command(RUN, _FORM, ("--exchange",), *_OF_ARUN, help="take part to the end", callback=_take_part),

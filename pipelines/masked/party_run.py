@@ -39,6 +39,8 @@ from dapple_dp.transforms.masked.signing import signing_parties
 _LOGGER = logging.getLogger(__name__)
 _OPEN = "open"
 _AWAY = "an answer from the store"
+_FIRST_PAUSE = 0.25
+"""Seconds before the second look for something; each further pause is twice as long, up to `Patience.poll`."""
 PARTY = "party"
 """Name of the command."""
 
@@ -60,7 +62,7 @@ class Turn(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """Seconds to wait for others in total, between two looks, and for latecomers; and a function that pauses."""
+    """Seconds to wait in total, at most between two looks, and for latecomers; and a function that pauses."""
 
     wait: float
     poll: float
@@ -296,7 +298,7 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
     Only here do parties wait for a store that doesn't answer, in any operation. The party does each step once, waits
     before it repeats an attempt, and limits its total wait. So it ends whatever others do.
     """
-    waited, done, (wait, poll, *_) = 0.0, set[Any](), seat.patience
+    waited, pause, done, (wait, poll, *_) = 0.0, 0.0, set[Any](), seat.patience
     said: Any = None
     tried: Any = None
     while True:
@@ -327,15 +329,15 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             turn, tried = Turn((-1, "store"), _AWAY), None
             waited += time.monotonic() - began
         if said != turn.step:
-            said = turn.step
+            said, pause = turn.step, 0.0
             _LOGGER.info("%s waits for %s", own, turn.waits)
         if not waited < wait:
             raise AbsentError(
                 f"{turn.waits} didn't arrive within --wait_minutes {wait / 60.0:g}; ask for it, and repeat the "
                 "command, which resumes here."
             )
-        seat.patience.pause(poll)
-        waited += poll
+        seat.patience.pause(pause := min(poll, max(_FIRST_PAUSE, 2.0 * pause)))
+        waited += pause
 
 
 def _not_shared(seat: Seat, error: PermissionError) -> Exception:
