@@ -1,5 +1,6 @@
 """Rounds with masked aggregation: the sum of those present comes back bit for bit, and the aggregator sees no more."""
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -41,7 +42,7 @@ KINDS = ("record by shard", "record by client", "client tuned", "client paper")
 LLOYD = {
     "best": {"init": "best", "steps": 2},
     "candidates": {"init": "candidates", "steps": 2},
-    "packed": {"init": "sphere_packing", "steps": 2},
+    "packed": {"init": "sphere_packing", "steps": 3},
     "feddp_init": {"init": "feddp_init", "steps": 1},
     "medians": {"init": "best", "steps": 2},
 }
@@ -52,7 +53,6 @@ LLOYD_KINDS = (
     *("record by client dp_lloyd medians", "client dp_lloyd medians"),
 )
 REPLAY = ("--direct_runner_bundle_repeat=2",)
-DROPOUTS = {"nobody": 0.0, "one": None, "30 percent": 0.3}
 
 
 class Witness:
@@ -92,6 +92,7 @@ class Hall:
         self.key_uri = lake.write_key(folder / "key")
         self.secret_uri = lake.write_key(folder / "secret", SECRET)
         self._runs = 0
+        self._kept = {}
 
     def job(self, kind, **settings):
         changes = {"lloyd": {"steps": 1}, "key_uri": self.key_uri, "trust": "masked"}
@@ -115,8 +116,23 @@ class Hall:
             names += [encode_label("", b"" if width == GROUP_ROWS else owner, *place) for owner in owners]
         return {name: slice(i * width, (i + 1) * width) for i, name in enumerate(names)}
 
+    def present(self, kind, lost):
+        """Rows of all senders but the lost ones."""
+        rows = [self.points[rows] for name, rows in self.senders(kind).items() if name not in lost]
+        return block_of(kind, np.concatenate(rows))
+
+    def kept(self, kind, *flags, dropouts=False):
+        """As `run`, once for all tests; returns the dropouts of each round as well."""
+        if (kind, flags, dropouts) not in self._kept:
+            lost = dropouts_of(list(self.senders(kind))) if dropouts else [[]]
+            self._kept[kind, flags, dropouts] = (*self.run(kind, *flags, dropped=lost), lost)
+        return self._kept[kind, flags, dropouts]
+
     def run(self, kind, *flags, dropped=(), noise_by=NoiseBy.AGGREGATOR, threshold=1, pairwise=None, **more):
-        """Runs a job; returns it, the model, and the witness."""
+        """Runs a job; returns it, the model, and the witness.
+
+        `dropped` are the senders that drop out of the first round, of the second one and so on, over and over.
+        """
         self._runs += 1
         out = self.folder / f"run-{self._runs}"
         out.mkdir()
@@ -132,6 +148,7 @@ class Hall:
             **more,
         )
         LOST[:] = dropped
+        DELIVERED.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(masking_numerics.RoundMasks, "mask", lambda *given: witness.mask(*given))
             patch.setattr(noise, "draw_release", witness.draw)
@@ -153,20 +170,28 @@ def lloyd_changes(method, n_public):
     return clipping | {"algorithm": algorithm, "dp_lloyd": section, "lloyd": {}, "data__public_rows": n_public}
 
 
-LOST, WITNESS = [], {0: None}
+def dropouts_of(senders):
+    """Senders that drop out of a round: nobody, one of them, and 30 percent in the third."""
+    order = np.random.default_rng(7).permutation(len(senders))
+    return [[senders[place] for place in order[:count]] for count in (0, 1, round(0.3 * len(senders)))]
+
+
+LOST, WITNESS, DELIVERED = [], {0: None}, collections.Counter()
 
 
 def deliver(messages):
     """Loses the messages of the senders that drop out; with pairwise masks a number is all that names them."""
-    if not messages.senders:
-        return messages
-    if not WITNESS[0].messages:
-        lost = messages.senders[0] in LOST
-        return messages._replace(senders=(), tags=(), values=messages.values[:0]) if lost else messages
     names = {pseudonym: name for name, pseudonym, *_ in WITNESS[0].messages}
-    kept = [index for index, each in enumerate(messages.senders) if names[each] not in LOST]
+    kept = [index for index, each in enumerate(messages.senders) if _arrives(names.get(each, each))]
     taken = [tuple(field[index] for index in kept) for field in messages[:2]]
     return MaskedMessages(*taken, messages.values[kept])
+
+
+def _arrives(sender):
+    """A sender has one message in each round."""
+    index = DELIVERED[sender]
+    DELIVERED[sender] += 1
+    return not LOST or sender not in LOST[index % len(LOST)]
 
 
 def build(root, planned, masking, key_uri, out):
@@ -195,25 +220,19 @@ def block_of(kind, points):
     return ClientBlock(points, offsets)
 
 
-@pytest.mark.parametrize("dropouts", DROPOUTS)
 @pytest.mark.parametrize("kind", [*KINDS, *LLOYD_KINDS])
-def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind, dropouts):
-    senders = hall.senders(kind)
-    share = DROPOUTS[dropouts]
-    n_lost = 1 if share is None else round(share * len(senders))
-    lost = np.random.default_rng(7).permutation(len(senders))[:n_lost]
-    names = [list(senders)[index] for index in lost]
-    planned, model, witness = hall.run(kind, dropped=names)
-    present = np.concatenate([hall.points[rows] for name, rows in senders.items() if name not in names])
-    check_sums(planned, model, witness, block_of(kind, present))
+def test_the_unmasked_sum_is_the_plain_sum_of_those_present(hall, kind):
+    check_sums(hall, kind, *hall.kept(kind, dropouts=True))
 
 
-def check_sums(planned, model, witness, present):
+def check_sums(hall, kind, planned, model, witness, lost):
     """Checks that the release, less its noise, is the plain sum of those present; the aggregator has seen another."""
+    assert len(planned.rounds) >= len(lost) == 3
     state = planned.initial
     draws = {path: (total, drawn) for path, total, drawn in witness.draws}
-    for each, releases in zip(planned.rounds, rounds_of(model.releases, planned), strict=True):
-        plain = each.statistic(present, state)
+    for index, releases in enumerate(rounds_of(model.releases, planned)):
+        each = planned.rounds[index]
+        plain = each.statistic(hall.present(kind, lost[index % 3]), state)
         masked_total, drawn = draws[each.plan.path]
         released = np.concatenate([release.values.ravel() for release in releases])
         np.testing.assert_array_equal(released - drawn, plain)
@@ -226,7 +245,6 @@ def check_sums(planned, model, witness, present):
 PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
 
 
-@pytest.mark.parametrize("dropouts", DROPOUTS)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -237,26 +255,22 @@ PAIRWISE = PairwiseParams(corrupt=0.05, dropout=0.4)
         "client dp_lloyd medians",
     ],
 )
-def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind, dropouts):
+def test_pairwise_masks_leave_the_plain_sum_of_those_present(hall, kind):
     names = sorted(hall.senders(kind))
-    n_lost = 1 if DROPOUTS[dropouts] is None else round(DROPOUTS[dropouts] * len(names))
-    lost = set(np.random.default_rng(7).permutation(len(names))[:n_lost].tolist())
-    senders = [number.to_bytes(8, "big") for number in lost]
-    planned, model, witness = hall.run(kind, dropped=senders, pairwise=PAIRWISE)
-    rows = hall.senders(kind)
-    present = [hall.points[rows[name]] for number, name in enumerate(names) if number not in lost]
-    check_sums(planned, model, witness, block_of(kind, np.concatenate(present)))
+    lost = dropouts_of(names)
+    dropped = [[names.index(name).to_bytes(8, "big") for name in each] for each in lost]
+    check_sums(hall, kind, *hall.run(kind, dropped=dropped, pairwise=PAIRWISE), lost)
 
 
 def test_pairwise_masks_refuse_more_dropouts_than_they_can_recover(hall):
     senders = [number.to_bytes(8, "big") for number in range(16)]
     with pytest.raises(ProtocolError, match="neighbors of every client must hand out shares"):
-        hall.run("record by shard", dropped=senders, pairwise=PAIRWISE)
+        hall.run("record by shard", dropped=[senders], pairwise=PAIRWISE)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
 def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, kind):
-    planned, _, witness = hall.run(kind, *REPLAY)
+    planned, _, witness, _ = hall.kept(kind, *REPLAY)
     attempts = {}
     for name, pseudonym, tag, statistic, values in witness.messages:
         attempts.setdefault((name, pseudonym, tag), set()).add((statistic.tobytes(), values.tobytes()))
@@ -271,14 +285,14 @@ def test_no_mask_is_used_for_two_messages_and_a_retry_is_the_same_message(hall, 
 
 @pytest.mark.parametrize("kind", [*KINDS, "client dp_lloyd best"])
 def test_what_the_aggregator_sees_is_uniform(hall, kind):
-    _, _, witness = hall.run(kind)
+    _, _, witness, _ = hall.kept(kind, dropouts=True)
     seen = [values for *_, values in witness.messages] + [total for _, total, _ in witness.draws]
     assert looks_uniform(np.concatenate(seen), FRESH)
     assert not looks_uniform(np.concatenate([statistic for *_, statistic, _ in witness.messages]))
 
 
 def test_a_second_run_of_the_same_job_is_the_same_release(hall):
-    first, second = (hall.run("client tuned", *flags)[1] for flags in ((), REPLAY))
+    first, second = (hall.kept("client tuned", *flags)[1] for flags in ((), REPLAY))
     for left, right in zip(first.releases, second.releases, strict=True):
         np.testing.assert_array_equal(left.values, right.values)
 
@@ -304,7 +318,7 @@ def test_noise_of_both_roles(hall):
 def test_too_few_messages_stop_the_round(hall):
     names = list(hall.senders("record by shard"))
     with pytest.raises(ProtocolError, match="fewer than 30 messages"):
-        hall.run("record by shard", dropped=names[:1], threshold=30)
+        hall.run("record by shard", dropped=[names[:1]], threshold=30)
     assert hall.run("record by shard", threshold=30)[1].n_clusters == 3
 
 

@@ -19,7 +19,7 @@ from dapple_dp.transforms.masked.party_state import PartyState
 from dapple_dp.transforms.numerics.masked import noise_shares
 from tests.pipeline.masked.test_pairwise_jobs import EVERYBODY, HOLDERS, LLOYD, Parties
 from tests.scenes import lake, ledgers
-from tests.scenes.parties import with_identities
+from tests.scenes.parties import Rewound, with_identities
 
 pytestmark = pytest.mark.slow
 NAMES = [f"holder-{holder}" for holder in EVERYBODY]
@@ -156,13 +156,20 @@ def test_a_noise_key_lies_in_the_state_of_its_party_alone(played):
         assert path.is_dir() or not any(key in path.read_bytes() for key in keys)
 
 
-@pytest.fixture(params=SCHEMES)
-def summed(tmp_path, request):
-    """Parties whose first round has its sum."""
-    parties = SplitParties(tmp_path, request.param)
+@pytest.fixture(scope="module", params=SCHEMES)
+def kept(tmp_path_factory, request):
+    parties = SplitParties(tmp_path_factory.mktemp("summed"), request.param)
     assert parties.collect().code == 0
     parties.to_the_sum()
-    return parties
+    found = Rewound(parties, tmp_path_factory.mktemp("kept"))
+    found.keep("summed")
+    return found
+
+
+@pytest.fixture
+def summed(kept):
+    """Parties whose first round has its sum."""
+    return kept.at("summed")
 
 
 def test_nothing_is_answered_before_a_quorum_has_countersigned(summed):

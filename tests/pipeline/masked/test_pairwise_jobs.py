@@ -28,7 +28,7 @@ from dapple_dp.transforms.numerics.masked.public_keys import private_key, unseal
 from tests.pipeline.privacy.test_secrets import spellings_in, unpacked
 from tests.scenes import lake
 from tests.scenes.draws import recorded_draws
-from tests.scenes.parties import ExchangingParties, enroll, opened
+from tests.scenes.parties import ExchangingParties, Rewound, enroll, opened
 from tests.statistical.test_mask_uniformity import FRESH, looks_uniform
 
 pytestmark = pytest.mark.slow
@@ -188,9 +188,21 @@ def test_no_name_key_letter_or_message_occurs_twice(played):
     assert len(set(found)) == len(found)
 
 
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory):
+    """A run when it is open, and when its first two legs are closed."""
+    parties = opened(Parties(tmp_path_factory.mktemp("legs"), **LLOYD))
+    found = Rewound(parties, tmp_path_factory.mktemp("kept"))
+    found.keep("opened")
+    for leg in (Leg.KEYS, Leg.LETTERS):
+        parties.leg()
+        found.keep(leg)
+    return found
+
+
 @pytest.fixture
-def parties(tmp_path):
-    return opened(Parties(tmp_path, **LLOYD))
+def parties(legs):
+    return legs.at("opened")
 
 
 def files_of(parties, leg):
@@ -207,9 +219,9 @@ def test_every_leg_taken_again_sends_the_same_bytes(parties):
         assert leg is Leg.SHARES or parties.aggregate().code == 0
 
 
-def test_rows_that_change_during_a_round_are_those_of_its_first_leg(parties):
+def test_rows_that_change_during_a_round_are_those_of_its_first_leg(legs):
     """All legs are of one statistic: a refusal would reveal that rows have changed, and would lose the party."""
-    parties.leg()
+    parties = legs.at(Leg.KEYS)
     parties.write_rows(2, parties.blocks[2].points + 0.5)
     parties.leg()
     with recorded_draws(parties.draws):
@@ -262,12 +274,11 @@ def test_clients_that_come_late_wait_for_the_next_round(parties):
     assert "--client must have sent letters before they were listed" in outcome.err
 
 
-@pytest.mark.parametrize("what", ["keys", "letters", "sum"])
-def test_a_second_list_is_not_answered(parties, what):
+@pytest.mark.parametrize(("what", "before"), [("keys", "opened"), ("letters", Leg.KEYS), ("sum", Leg.LETTERS)])
+def test_a_second_list_is_not_answered(legs, what, before):
     """An aggregator that closes a leg again, with others in it, gets nothing for it from any client."""
-    legs = {"keys": 1, "letters": 2, "sum": 3}[what]
-    for each in range(legs):
-        parties.leg((0, 1) if each == legs - 1 else EVERYBODY)
+    parties = legs.at(before)
+    parties.leg((0, 1))
     assert parties.upload(0).code == 0
     (listed,) = pathlib.Path(parties.exchange).glob(f"00_*/{what}.parquet")
     listed.unlink()
@@ -278,8 +289,8 @@ def test_a_second_list_is_not_answered(parties, what):
     assert f"00.{what} must be written once, got other content for it" in outcome.err
 
 
-def test_messages_of_strangers_and_of_senders_without_shares_are_left_out(parties):
-    parties.leg()
+def test_messages_of_strangers_and_of_senders_without_shares_are_left_out(legs):
+    parties = legs.at(Leg.KEYS)
     parties.leg([0, 1])
     parties.leg([0, 1], close=False)
     exchange = PairwiseExchange(parties.exchange)
@@ -295,8 +306,8 @@ def test_messages_of_strangers_and_of_senders_without_shares_are_left_out(partie
     assert len(exchange.read_sum(0)[0].senders) == 9
 
 
-def test_keys_that_are_listed_must_be_the_clients_own(parties):
-    parties.leg()
+def test_keys_that_are_listed_must_be_the_clients_own(legs):
+    parties = legs.at(Leg.KEYS)
     (listed,) = pathlib.Path(parties.exchange).glob("00_*/keys.parquet")
     rows = pq.read_table(listed).to_pylist()
     own = PairwiseExchange(parties.exchange).own_keys(0, "holder-2")[0].sender
