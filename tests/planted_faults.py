@@ -224,8 +224,8 @@ FAULTS = (
     Fault(
         "ledger: runs composed without squares",
         "transforms/privacy/ledger_filter.py",
-        'precision=math.fsum(event["noise_multiplier"] ** -2 for',
-        'precision=math.fsum(event["noise_multiplier"] ** -1 for',
+        'precision=_fsum((event["noise_multiplier"] ** -2, n) for',
+        'precision=_fsum((event["noise_multiplier"] ** -1, n) for',
         "tests/unit/privacy/test_ledger_filter.py",
     ),
     Fault(

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import shutil
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult
+from apache_beam.transforms import userstate
 
 from dapple_dp.pipelines.run import run_keys
 from dapple_dp.pipelines.run.failures import UNWATCHED, reported
@@ -23,7 +25,6 @@ from dapple_dp.transforms.numerics.one_thread import one_thread
 from dapple_dp.transforms.on_beam.checker import check_graph
 
 _LOGGER = logging.getLogger(__name__)
-_NAME = "alter_label_if_ipython"
 _CANCEL_SECONDS = 20.0
 
 
@@ -41,10 +42,35 @@ class NotSubmittedError(Exception):
         self.n_bytes = graph.ByteSize()
 
 
-class _Unlabeled:
-    """Disables Beam's labels for notebook cells while graphs are built and run, in any number of threads.
+def _inspecting_once(inspect: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns Beam's search for state and timers, which inspects steps of the same class once.
 
-    Beam's code for these labels needs pandas, and fails with pandas 3. No option of Beam disables it.
+    A method among the attributes of a step may have state that other steps of its class don't have.
+    """
+    found: dict[type, Any] = {}
+
+    def specs(step: Any) -> Any:
+        if any(isinstance(value, types.MethodType) for value in vars(step).values()):
+            return inspect(step)
+        if type(step) not in found:
+            found[type(step)] = inspect(step)
+        return found[type(step)]
+
+    return specs
+
+
+_REPLACED: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+    (beam_pipeline, "alter_label_if_ipython", lambda _: lambda *_: None),
+    (userstate, "get_dofn_specs", _inspecting_once),
+)
+"""Functions of Beam by module and name, and what makes their replacements of them."""
+
+
+class _Adapted:
+    """Replaces functions of Beam while graphs are built and run, in any number of threads.
+
+    Beam's code for labels of notebook cells needs pandas, and fails with pandas 3. Its search for state and timers
+    inspects all methods of each step eight times, a sixth of the CPU time of a small job. No option of Beam helps.
     """
 
     def __init__(self) -> None:
@@ -54,19 +80,21 @@ class _Unlabeled:
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._own = vars(beam_pipeline).get(_NAME)
-                if self._own is not None:
-                    setattr(beam_pipeline, _NAME, lambda *_: None)
+                self._own = [(module, name, vars(module).get(name)) for module, name, _ in _REPLACED]
+                for (module, name, own), (_, _, replacement) in zip(self._own, _REPLACED, strict=True):
+                    if own is not None:
+                        setattr(module, name, replacement(own))
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside and self._own is not None:
-                setattr(beam_pipeline, _NAME, self._own)
+            for module, name, own in () if self._inside else self._own:
+                if own is not None:
+                    setattr(module, name, own)
 
 
-UNLABELED = _Unlabeled()
+ADAPTED = _Adapted()
 
 
 def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, promise: Promise) -> GraphPrivacy:
@@ -87,7 +115,7 @@ def run_graph(build: Callable[[beam.Pipeline], None], options: PipelineOptions, 
       DappleError: if the run fails.
       NotSubmittedError: in a dry run.
     """
-    with reported(), one_thread(), UNLABELED:
+    with reported(), one_thread(), ADAPTED:
         _watch_workers(options)
         pipeline = beam.Pipeline(options=options)
         try:

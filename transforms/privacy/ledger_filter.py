@@ -23,8 +23,10 @@ Gaussian differential privacy", for the sum of squares; Whitehouse, Ramdas, Roge
 composition in differential privacy", Theorem 1, for the martingale argument (there for zCDP).
 """
 
+import collections
 import dataclasses
 import functools
+import itertools
 import math
 import urllib.parse
 from collections.abc import Iterable, Sequence
@@ -73,15 +75,23 @@ class Spent(NamedTuple):
 def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
     """Adds up charges that compose, all of them on the same units."""
     held = _once_per_epoch(charges)
-    gaussian = [each for each in held if _has_gaussian_part(limit) and each.is_gaussian]
-    basic = [each for each in held if not (_has_gaussian_part(limit) and each.is_gaussian)]
+    # Of thousands of runs like one, each is the same charge.
+    distinct, times = {id(each): each for each in held}, collections.Counter(map(id, held))
+    alone = {key for key, each in distinct.items() if not (_has_gaussian_part(limit) and each.is_gaussian)}
+    gaussian = [(each, times[key]) for key, each in distinct.items() if key not in alone]
+    basic = [(each, times[key]) for key, each in distinct.items() if key in alone]
     return Spent(
-        precision=math.fsum(event["noise_multiplier"] ** -2 for each in gaussian for event in each.events),
-        ratio=math.fsum(_ratio(limit, each.noise) for each in gaussian),
-        n_gaussian=len(gaussian),
-        basic_epsilon=math.fsum(each.epsilon for each in basic),
-        basic_delta=math.fsum(each.delta for each in basic),
+        precision=_fsum((event["noise_multiplier"] ** -2, n) for each, n in gaussian for event in each.events),
+        ratio=_fsum((_ratio(limit, each.noise), n) for each, n in gaussian),
+        n_gaussian=sum(n for _, n in gaussian),
+        basic_epsilon=_fsum((each.epsilon, n) for each, n in basic),
+        basic_delta=_fsum((each.delta, n) for each, n in basic),
     )
+
+
+def _fsum(terms: Iterable[tuple[float, int]]) -> float:
+    """Adds up terms, each of them so many times, rounded once."""
+    return math.fsum(itertools.chain.from_iterable(itertools.repeat(value, n) for value, n in terms))
 
 
 def spent_epsilon(limit: Limit, spent: Spent) -> tuple[float, float]:

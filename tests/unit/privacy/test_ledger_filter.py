@@ -1,5 +1,6 @@
 """Sums of charges, by hand, and which one more is refused."""
 
+import dataclasses
 import math
 import re
 
@@ -233,6 +234,15 @@ def test_one_more_gaussian_run_than_said_is_refused():
     check(limit, [one] * runs, one)
     with pytest.raises(BudgetExceededError):
         check(limit, [one] * (runs + 1), one)
+
+
+def test_a_charge_that_is_there_many_times_counts_each_time():
+    limit = Limit(epsilon=2.0, delta=1e-5, basic_epsilon=1.0, basic_delta=5e-6)
+    same = [gaussian(8.0, epsilon=0.5, delta=1e-6)] * 7 + [charge(0.1)] * 3
+    copies = [dataclasses.replace(each) for each in same]
+    assert total(limit, same) == total(limit, copies)
+    assert total(limit, same).n_gaussian == 7
+    assert total(limit, same).basic_epsilon == pytest.approx(0.3)
 
 
 def test_many_runs_are_planned_together():

@@ -1,4 +1,4 @@
-"""Graphs are built and run in a notebook as elsewhere, and canceled if nobody waits for them."""
+"""Graphs are built and run in a notebook as elsewhere, quickly, and canceled if nobody waits for them."""
 
 import concurrent.futures
 import os
@@ -7,9 +7,10 @@ import threading
 import apache_beam as beam
 import pytest
 from apache_beam import pipeline as beam_pipeline
+from apache_beam.transforms import userstate
 
 from dapple_dp.pipelines.run import graph
-from dapple_dp.pipelines.run.graph import UNLABELED, run_graph
+from dapple_dp.pipelines.run.graph import ADAPTED, run_graph
 from dapple_dp.pipelines.run.options import beam_options
 from dapple_dp.schemas.core.plan import Promise, Zone
 from dapple_dp.schemas.errors import InputError
@@ -83,12 +84,54 @@ def test_beam_itself_looks_for_notebooks(in_notebook):
         _ = beam.Pipeline(options=beam_options([])) | beam.Create([1])
 
 
-def test_a_beam_without_names_of_cells_builds_all_the_same(monkeypatch):
+def test_a_beam_without_what_is_replaced_builds_all_the_same(monkeypatch):
     """Another version may have moved what is private."""
     monkeypatch.delattr(beam_pipeline, "alter_label_if_ipython")
-    with UNLABELED:
+    monkeypatch.delattr(userstate, "get_dofn_specs")
+    with ADAPTED:
         assert "alter_label_if_ipython" not in vars(beam_pipeline)
+        assert "get_dofn_specs" not in vars(userstate)
     assert "alter_label_if_ipython" not in vars(beam_pipeline)
+    assert "get_dofn_specs" not in vars(userstate)
+
+
+class _Counting(beam.DoFn):
+    """Has state of its own, and what it is given."""
+
+    COUNT = userstate.CombiningValueStateSpec("count", sum)
+
+    def __init__(self, given=None):
+        self.given = given
+
+    def process(self, keyed, count=beam.DoFn.StateParam(COUNT)):  # noqa: B008 - Beam's way to name state
+        count.add(1)
+        yield keyed
+
+
+class _Other:
+    LATER = userstate.CombiningValueStateSpec("later", sum)
+
+    def method(self, later=beam.DoFn.StateParam(LATER)):  # noqa: B008 - Beam's way to name state
+        later.add(1)
+
+
+def test_each_class_of_steps_is_inspected_once(monkeypatch):
+    inspected, own = [], userstate.get_dofn_specs
+    monkeypatch.setattr(userstate, "get_dofn_specs", lambda step: inspected.append(step) or own(step))
+    steps = [_Counting(), _Counting(), beam.Map(abs).fn, beam.Map(str).fn, _Counting()]
+    inspected.clear()
+    with ADAPTED:
+        found = [userstate.get_dofn_specs(each) for each in steps]
+    assert inspected == [steps[0], steps[2]]
+    assert found == [own(each) for each in steps]
+    assert own(steps[0])[0] == {_Counting.COUNT}
+
+
+def test_a_step_that_holds_a_method_is_inspected_by_itself():
+    holding = _Counting(_Other().method)
+    with ADAPTED:
+        found = [userstate.get_dofn_specs(each)[0] for each in (_Counting(), holding, _Counting())]
+    assert found == [{_Counting.COUNT}, {_Counting.COUNT, _Other.LATER}, {_Counting.COUNT}]
 
 
 class _Running:
