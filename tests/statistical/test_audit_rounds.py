@@ -24,18 +24,22 @@ def tier(allocation, number):
     return pytest.mark.nightly if allocation == "paper" and number % 2 else pytest.mark.slow
 
 
+def tiers(cases, again):
+    """Cases that run on every submission, and others of the same statistics that run at night."""
+    marked = ((pytest.mark.slow, cases), (pytest.mark.nightly, again))
+    return [pytest.param(*each, marks=mark) for mark, group in marked for each in group]
+
+
 CASES = [
     pytest.param(unit, allocation, name, sections, marks=tier(allocation, row + number))
     for row, unit in enumerate(("record", "client"))
     for allocation in ALLOCATIONS
     for number, (name, sections) in enumerate(ROUNDS.items())
+    if (allocation, name) != ("tuned", "lloyd_00")
 ]
 FULL = {"feddp_kmeans": {"space": "full"}}
-CASES += [
-    pytest.param(unit, "tuned", name, FULL, marks=pytest.mark.slow)
-    for unit in ("record", "client")
-    for name in ("weights", "centers")
-]
+AGAIN = [("weights", FULL), ("centers", FULL), ("lloyd_00", canaries.EVERY_ROUND)]
+CASES += tiers([], [(unit, "tuned", *each) for unit in ("record", "client") for each in AGAIN])
 
 
 def bounds_and_claim(kind, unit, allocation, name, sections):
@@ -74,26 +78,28 @@ LLOYD = [
         ("mean", 0.5, {}),
         ("scatter", 0.5, {}),
         ("grid", 0.5, {"public_rows": 90}),
-        ("lloyd_00", 0.5, {}),
-        ("lloyd_00", 0.5, {"init": "sphere_packing"}),
+        ("lloyd_00", 0.5, {"init": "candidates"}),
         ("directions", 0.5, {"init": "candidates"}),
         ("candidates_02", 0.5, {"init": "candidates"}),
         ("fine_00", 0.5, {"init": "candidates", "steps": 2}),
-        ("lloyd_00", 0.5, {"init": "candidates"}),
+        ("median_00", 0.5, {"algorithm": "dp_medians", "init": "best"}),
     )
 ]
 LLOYD += [("record", "spread", 0.2, {"init": "candidates", "steps": 2})]
-LLOYD += [("record", "candidates_00", 0.5, {"init": "candidates", "served": True})]
-LLOYD += [
-    (unit, "median_00", 0.5, {"algorithm": "dp_medians", "init": init})
-    for unit in ("record", "client")
-    for init in ("best", "sphere_packing")
-]
 LLOYD += [("record", "rows", 0.5, {})]
+LLOYD_AGAIN = [
+    (unit, name, 0.5, options)
+    for unit in ("record", "client")
+    for name, options in (
+        ("lloyd_00", {}),
+        ("lloyd_00", {"init": "sphere_packing"}),
+        ("median_00", {"algorithm": "dp_medians", "init": "sphere_packing"}),
+    )
+]
+LLOYD_AGAIN += [("record", "candidates_00", 0.5, {"init": "candidates", "served": True})]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("unit", "name", "part", "options"), LLOYD)
+@pytest.mark.parametrize(("unit", "name", "part", "options"), tiers(LLOYD, LLOYD_AGAIN))
 def test_a_round_of_dp_lloyd_keeps_its_claim(unit, name, part, options):
     job = canaries.lloyd_config(unit, **options)
     target = canaries.audited(job, name)
@@ -115,14 +121,17 @@ def test_the_comparison_with_server_rows_keeps_its_claim(unit):
 
 
 OF_FIXED_SHARES = (
-    *((canaries.sphere_config, name) for name in ("sums_00", "sums_01", "names")),
-    *((canaries.prototypes_config, name) for name in ("first", "fine_00", "step_00")),
+    *((canaries.sphere_config, name) for name in ("sums_00", "names")),
+    (canaries.prototypes_config, "step_00"),
+)
+FIXED_AGAIN = (
+    (canaries.sphere_config, "sums_01"),
+    *((canaries.prototypes_config, name) for name in ("first", "fine_00")),
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize(("config", "name"), OF_FIXED_SHARES)
+@pytest.mark.parametrize(("config", "name"), tiers(OF_FIXED_SHARES, FIXED_AGAIN))
 def test_a_round_on_the_sphere_and_of_prototypes_keeps_its_claim(unit, config, name):
     job = config(unit)
     target = canaries.audited(job, name)
@@ -190,21 +199,32 @@ def test_an_epoch_that_pays_for_fewer_windows_than_a_client_has_is_caught():
     assert max(canaries.lower_bounds(canaries.with_sensitivity(target, 0.5), pair)) > target.claim
 
 
-def audited_statistics():
-    """Names of the statistics of all rounds above that are audited on every submission."""
-    slow = [each.values for each in CASES if pytest.mark.slow in each.marks]
-    jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in slow]
-    jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
-    jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in LLOYD]
-    jobs += [(config("record"), name) for config, name in OF_FIXED_SHARES]
-    jobs += [(canaries.lloyd_config("record", init="candidates", served=True), "server")]
+def audited(mark, lloyd, fixed):
+    """The statistic, unit and laws of noise of each round of some of the lists above."""
+    marked = [each.values for each in CASES if mark in each.marks]
+    marked = [each for each in marked if mark == pytest.mark.slow or each[1] == "tuned"]
+    jobs = [(canaries.config(unit, allocation, **sections), name) for unit, allocation, name, sections in marked]
+    jobs += [(canaries.lloyd_config(unit, **options), name) for unit, name, _, options in lloyd]
+    jobs += [(config(unit), name) for config, name in fixed for unit in ("record", "client")]
+    if mark == pytest.mark.slow:
+        jobs += [(canaries.tree_config(unit), name) for unit, name in TREE]
+        jobs += [(canaries.lloyd_config("record", init="candidates", served=True), "server")]
     for job, name in jobs:
         (found,) = (each for path, each in canaries.bound(job).items() if path.endswith("/" + name))
         partial = isinstance(found.statistic, functools.partial)
-        yield name_of(found.statistic.func if partial else found.statistic)
-    yield name_of(canaries.epoch_audited().rounds[0].statistic.func)
+        laws = tuple((each.spec.mechanism, each.spec.geometry) for each in found.plan.releases)
+        yield name_of(found.statistic.func if partial else found.statistic), job.privacy.unit, laws
 
 
 @pytest.mark.slow
 def test_no_statistic_of_a_round_goes_without_an_audit():
-    assert set(audited_statistics()) == set(STATED)
+    found = {statistic for statistic, *_ in audited(pytest.mark.slow, LLOYD, OF_FIXED_SHARES)}
+    assert found | {name_of(canaries.epoch_audited().rounds[0].statistic.func)} == set(STATED)
+
+
+@pytest.mark.slow
+def test_what_is_audited_again_at_night_is_audited_on_every_submission():
+    """A round of the same statistic, unit and noise; the allocation of the paper is no supported one."""
+    again = {*audited(pytest.mark.nightly, LLOYD_AGAIN, FIXED_AGAIN)}
+    assert len(again) >= 10
+    assert again <= {*audited(pytest.mark.slow, LLOYD, OF_FIXED_SHARES)}
