@@ -135,11 +135,14 @@ def test_noise_of_rounds_is_drawn_in_two_places_and_by_keys_of_one():
 
 
 def failing(error):
-    def raised(block, state):
+    def earlier(block):
         private = np.full(5, block)
+        raise ValueError(f"an earlier error beside {private.sum()}")
+
+    def raised(block, state):
         if block == 2:
             try:
-                raise ValueError(f"an earlier error beside {private.sum()}")
+                earlier(block)
             except ValueError:
                 raise error from None
         return statistic(block, state)
