@@ -113,12 +113,13 @@ def _digits(
     return Figure(R_DPCFL, shows, "papers.dp_clustered_fl", f"--data DATA {options}{out}", toy + out, {}, found)
 
 
-def _settings(shows: str, section: str, options: str = "") -> Figure:
+def _settings(shows: str, section: str, options: str = "", images: str = "") -> Figure:
     """A figure of `papers.r_dpcfl_settings`."""
-    out = f" --sections {section} --out OUT/r_dpcfl_{section}.md"
+    result = f"r_dpcfl_{images or section}.md"
+    out = f" --sections {section} --out OUT/{result}"
     toy = "--data tests/data --images mnist_14 --rows 40 --rounds 2"
     constants = {"SHARES": (0.5,), "SWITCHES": (2,), "OPTION_EPSILONS": (4.0,)}
-    module, result = "papers.r_dpcfl_settings", f"r_dpcfl_{section}.md"
+    module = "papers.r_dpcfl_settings"
     needs = "jax" if section == "cnn" else ""
     return Figure(R_DPCFL, shows, module, f"--data DATA{options}{out}", toy + out, constants, result, needs=needs)
 
@@ -346,6 +347,9 @@ FIGURES: dict[str, Figure] = {
         "Figure 6, 28 x 28, by Definition 3.1", "rotation", "replaced", 1, "dp_clustered_fl_replaced.md", drawn=False
     ),
     "r-dpcfl-settings": _settings("Figure 6 with E = 200, b = 32, c = 3", "paper"),
+    "r-dpcfl-cifar-softmax": _settings(
+        "Figure 6 on CIFAR10, softmax", "paper", " --images cifar10 --side 16 --epsilons 4 10", "cifar10"
+    ),
     "r-dpcfl-cnn": _settings("Figure 6 with a convolutional network", "cnn"),
     "r-dpcfl-options": _settings("appendix C.6: selections; E_c", "options", " --seeds 2"),
     "r-dpcfl-cifar": Figure(

@@ -21,6 +21,7 @@ ALIKE = {
     "r-dpcfl-fashion": "r-dpcfl-rotation",
     "r-dpcfl-fashion-label-flip": "r-dpcfl-rotation",
     "r-dpcfl-cifar": "r-dpcfl-settings, with a model that needs JAX and its own images",
+    "r-dpcfl-cifar-softmax": "r-dpcfl-settings",
     "r-dpcfl-cnn": "r-dpcfl-settings, with a model that needs JAX",
 }
 """Figures that run the code of another one, at the same toy size."""
