@@ -70,7 +70,7 @@ class _Adapted:
     """Replaces functions of Beam while graphs are built and run, in any number of threads.
 
     Beam's code for labels of notebook cells needs pandas, and fails with pandas 3. Its search for state and timers
-    inspects all methods of each step eight times, a sixth of the CPU time of a small job. No option of Beam helps.
+    inspects all methods of each step eight times, 5% of the CPU time of a small fit. No option of Beam helps.
     """
 
     def __init__(self) -> None:
