@@ -35,6 +35,7 @@ _HEAD = (
     "# Editors complete and check this file after `dapple tools schema fit > fit.schema.json`.",
     "# Nothing here may be chosen by looking at the private rows: settings are public.",
 )
+_TODO = "fill in what says FILL IN, then "
 _NEXT = "# Next: {}`dapple plan --config` this file, which spends nothing."
 MOST_QUESTIONS = 30
 """Largest number of questions to ask; beyond it the job has a line for each instead."""
@@ -74,7 +75,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     proposal = _without_constants(given, proposal)
     _choose_rows(given, found, proposal, asking)
     missing = any(question.place[question.name] is None for question in questions)
-    text = job_text(given, proposal, found.csv)
+    text = job_text(given, proposal, found.csv, missing)
     if not missing:
         load_config(text)
     try:
@@ -83,7 +84,7 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
         raise ConfigError(_TAKEN.format(given.output)) from error
     except OSError as error:
         raise ConfigError(f"--output must be a file that can be made, got {given.output}; check the folder.") from error
-    after = "fill in what says FILL IN, then " if missing else ""
+    after = _TODO if missing else ""
     left_out = [f"Left out: {quoted(name)}, {reason}.\n" for name, reason in proposal.left_out.items()]
     read_as = [f"Read as CSV with {flow(dict(found.csv), _ONE_LINE)}.\n"] if found.csv else []
     _say("".join(read_as + left_out))
@@ -315,13 +316,14 @@ def _is_answered(question: _Question) -> bool:
     return True
 
 
-def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any]) -> str:
+def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any], missing: bool) -> str:
     """Formats a job as YAML with comments.
 
     Args:
       given: flags of `dapple init`, and answers.
       proposal: proposed columns of the private table.
       csv: settings of `data.csv`.
+      missing: whether some lines say FILL IN.
     """
     unit = PrivacyUnit.RECORD if given.client_id is None else PrivacyUnit.CLIENT
     features = proposal.features if isinstance(proposal.features, str) else list(proposal.features)
@@ -337,6 +339,8 @@ def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any])
     if is_open_list := isinstance(features, str) and given.needs_width:
         data["width"] = given.width
     lines = [
+        *_HEAD,
+        _NEXT.format(_TODO if missing else ""),
         *_yaml({"algorithm": given.algorithm}),
         *(["# width is the public number of numbers in every list." + _todo(given.width)] if is_open_list else []),
         *_yaml({"data": data}),
@@ -351,8 +355,7 @@ def job_text(given: SimpleNamespace, proposal: Proposal, csv: Mapping[str, Any])
         '# justification: {privacy.epsilon: "..."}',
         '# deployment: {approved_by: "...", intended_use: "..."}',
     ]
-    todo = "fill in what says FILL IN, then " if any("FILL IN" in line for line in lines) else ""
-    return "\n".join([*_HEAD, _NEXT.format(todo), *lines]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _missing(given: SimpleNamespace, name: str, features: Collection[str]) -> dict[str, Any]:

@@ -5,8 +5,11 @@ import html.parser
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import yaml
 
+from dapple_dp import DPKMeans
 from dapple_dp.pipelines.kmeans.plan.replay import replay
 from dapple_dp.pipelines.kmeans.report import report_page as report
 from dapple_dp.pipelines.kmeans.report.assumptions import Assumptions, assumptions, largest_spread
@@ -112,6 +115,16 @@ def test_plots_and_tables_are_labeled(run):
         assert each["role"] == "img"
         assert each["aria-label"]
     assert text.count("<svg") == text.count("<desc>") == text.count("<figure>") >= 7
+
+
+def test_the_recipe_for_labels_has_the_columns_whatever_their_names(tmp_path):
+    names = ["a: [b], c", "<script>{0}", "yes", "2026-01-01"]
+    rows = pa.table(dict(zip(names, np.random.default_rng(0).uniform(-1, 1, (4, 400)), strict=True)))
+    DPKMeans(2, epsilon=1.0, delta=1e-6, domain=(-1, 1)).fit(rows).report().save(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>{0}" not in page
+    (recipe,) = re.findall(r"# assign\.yaml.*?(?=\n\n)", html.unescape(page), re.DOTALL)
+    assert yaml.safe_load(recipe)["data"] == {"path": "TABLE", "features": names}
 
 
 def test_nothing_is_labeled_as_an_evaluation(run):

@@ -57,6 +57,12 @@ def test_a_job_loads_or_says_what_is_missing(place, flags, complete):
             load_config(text)
 
 
+def test_a_column_of_that_name_is_nothing_to_fill_in(place):
+    pq.write_table(pa.table({"FILL IN": [1.0], "what says FILL IN.": ["x"]}), place / "people.parquet")
+    lake.run_command("init", *words(place, "--domain", "0,1"))
+    assert "# Next: `dapple plan --config` this file" in (place / "job.yaml").read_text()
+
+
 def test_no_value_and_no_statistic_is_written(place):
     lake.run_command("init", *words(place))
     text = (place / "job.yaml").read_text().replace(str(place), "")
@@ -79,7 +85,7 @@ def text_of(given, schema):
     """The job of flags and a schema, without a file."""
     proposal = Proposal.of(schema, given.client_id)
     starter._questions(given, proposal, Look(schema=schema, rows=schema.empty_table()))
-    return starter.job_text(given, proposal, {})
+    return starter.job_text(given, proposal, {}, missing=False)
 
 
 def test_features_may_have_any_name_or_be_a_list(place):
