@@ -62,7 +62,7 @@ class RunFolder:
         check_no_link(self.output)
         if self._occupied():
             released = STORE.exists(join(self.output, PRIVACY_FILE))
-            again = " It holds a private release, and another run spends budget again." if released else ""
+            again = " It holds a private release, and a further one spends budget again." if released else ""
             raise ConfigError(f"--output must be a new or empty folder, got {self.output}; choose another one.{again}")
 
     def open(self) -> None:

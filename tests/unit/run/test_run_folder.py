@@ -79,7 +79,7 @@ def test_whoever_names_the_folder_of_a_release_hears_that_another_run_costs_agai
     folder.open()
     folder.write_privacy({})
     folder.publish({})
-    with pytest.raises(ConfigError, match=r"choose another one\. It holds a private release, and another run spends"):
+    with pytest.raises(ConfigError, match=r"choose another one\. It holds a private release, and a further one spends"):
         folder.check()
 
 
