@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 from benchmarks import machine, measurement
+from benchmarks.own_environment import megabytes
 from deploy.build import SUMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,7 +109,7 @@ def used(desk: Desk, folder: Path) -> tuple[list[str], dict[str, float]]:
     for made in ("result", "model"):
         checked = desk.run(f"verify_release.py {made}", python, str(folder / "verify_release.py"), made, cwd=home)
         said += checked.splitlines()
-    return said, {name: _megabytes(desk.folder / name) for name in ("user", "core")}
+    return said, {name: megabytes(desk.folder / name) for name in ("user", "core")}
 
 
 def _write(path: Path) -> None:
@@ -122,10 +123,6 @@ def _write(path: Path) -> None:
             fields[place] = ""
         lines.append(";".join(fields))
     path.write_bytes("\r\n".join([*lines, ""]).encode("cp1252"))
-
-
-def _megabytes(folder: Path) -> float:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
 
 
 def main() -> None:

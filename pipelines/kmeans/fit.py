@@ -178,12 +178,11 @@ def _place(config: FitConfig, options: JobOptions) -> Place:
 
 
 def _plan(run: Run[FitConfig]) -> PlannedFit:
-    for name in ("parties", "state_uri", "one_message"):
-        if getattr(run.settings.masked, name) is not None:
-            raise ConfigError(
-                f"masked.{name} must be left out for fit, which plays all parties in one job; leave it out, or run the "
-                "jobs upload, aggregate and unmask."
-            )
+    for name in run.settings.masked.of_parties:
+        raise ConfigError(
+            f"masked.{name} must be left out for fit, which plays all parties in one job; leave it out, or run the "
+            "jobs upload, aggregate and unmask."
+        )
     reading = "" if run.settings.server_data is None else "reading public server data and "
     _LOGGER.info("run %s: algorithm %s, %scalibrating noise", run.options.run_id, run.settings.algorithm, reading)
     if runs_in_process(run.options.beam):

@@ -114,7 +114,7 @@ class Seat:
 
     def _look_who_refuses(self) -> None:
         """Logs which parties take no part; raises ProtocolError if the run can't go on without them."""
-        own = self.client or (AGGREGATOR if self.role == AGGREGATOR else COLLECTOR)
+        own = _name(self.role, self.client)
         # A party whose own job still differs says so itself.
         refused = {party: keys for party, keys in self.exchange.refusals().items() if party != own}
         for party in sorted(refused.keys() - self.refused.keys()):
@@ -237,7 +237,7 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
     options = parse_job(job.name, argv, job.flags)
     settings = job.load(read_text(options.config))
     masked = settings if role == AGGREGATOR else settings.masked
-    own = options.client or (AGGREGATOR if role == AGGREGATOR else COLLECTOR)
+    own = _name(role, options.client)
     exchange = PairwiseExchange(options.exchange, signing_parties(masked.parties, masked.identity_uri, own))
     threshold = settings.threshold if role == AGGREGATOR else masked.threshold
     run = Run(settings=settings, options=options, place=job.place(settings, options))
@@ -255,6 +255,11 @@ def take_part(role: str, argv: Sequence[str], patience: Patience) -> Summary:
     with of_run(PARTY, options.run_id), reporting(PARTY, whole, settings) as summary:
         summary |= _to_the_end(job, settings, options, seat, own)
         return summary
+
+
+def _name(role: str, client: str) -> str:
+    """Name under which a party is listed and signs."""
+    return client or (AGGREGATOR if role == AGGREGATOR else COLLECTOR)
 
 
 def _differs(keys: Sequence[str]) -> str:

@@ -122,8 +122,7 @@ EDGES = (
     ),
     SharpEdge(
         "masked-in-one-job",
-        # `fit` refuses these settings, so a job that has one is run by its parties.
-        lambda job: job.trust is Trust.MASKED and job.masked.parties is None and job.masked.state_uri is None,
+        lambda job: job.trust is Trust.MASKED and not job.masked.of_parties,
         "fit with trust masked runs all roles in the same workers, whose operator could read everything.",
     ),
     SharpEdge(

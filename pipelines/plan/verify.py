@@ -121,7 +121,10 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
       ProtocolError: for the first file that was altered or doesn't add up.
     """
     if not all(is_local(path) for path in (given.folder, given.sign, given.key) if path is not None):
-        _reach_stores()
+        from dapple_dp.pipelines.run.options import beam_options
+
+        # Only stores other than this machine's files need Beam.
+        beam_options([])
     copy = RunCopy.of(given.folder)
     n_files = copy.check_files()
     account = check_account(copy)
@@ -144,13 +147,6 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     }
     sys.stdout.write(_words(summary))
     return summary
-
-
-def _reach_stores() -> None:
-    """Stores other than this machine's files need Beam, and files on it don't."""
-    from dapple_dp.pipelines.run.options import beam_options
-
-    beam_options([])
 
 
 def check_account(copy: RunCopy) -> AccountFile | None:
@@ -385,7 +381,7 @@ def _check_inputs(run_id: str, job: str) -> None:
     from dapple_dp.pipelines.run.options import beam_options, read_text
     from dapple_dp.pipelines.run.run_keys import RunNonce
 
-    _reach_stores()
+    beam = beam_options([])
     config: FitConfig = JOB.resolve(JOB.load(read_text(job)))
     status = _status(config, run_id)
     key = RunNonce(run=run_id, raw=bytes.fromhex(status.reserved["nonce"])).place(str(config.key_uri))
@@ -395,7 +391,7 @@ def _check_inputs(run_id: str, job: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         try:
-            found = content_fingerprint(plan_files(config), settings_digest(config), key, beam_options([]), folder)
+            found = content_fingerprint(plan_files(config), settings_digest(config), key, beam, folder)
         except InputError as error:
             raise ProtocolError(f"the input of run {run_id} could not be read: {error}") from error
     if found != started["input"]:

@@ -194,6 +194,7 @@ def _follow(master: str, name: str, rounds: Rounds, over: threading.Event, refus
             if (error := _final_error(master, job)) is not None:
                 refused.append(error)
                 cancel(master, job)
+                return
 
 
 def _final_error(master: str, job: FlinkJob) -> DappleError | None:

@@ -180,6 +180,11 @@ class MaskedConfig(Section):
     identity_uri: Text | None = Field(default=None, description=_IDENTITY)
 
     @property
+    def of_parties(self) -> tuple[str, ...]:
+        """The settings given here that only jobs of parties have."""
+        return tuple(name for name in ("parties", "state_uri", "one_message") if getattr(self, name) is not None)
+
+    @property
     def pairwise(self) -> PairwiseParams | None:
         """Parameters that determine the neighbors of each client; None for masks from a shared secret."""
         return PairwiseParams(self.corrupt, self.dropout) if self.scheme is MaskScheme.PAIRWISE else None

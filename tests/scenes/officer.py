@@ -62,9 +62,9 @@ def stated(result: pathlib.Path, ledger: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for file, texts in said.items():
         for text in texts:
-            for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", re.sub(r"\s+", " ", text).strip()):
-                if len(re.findall(r"[A-Za-z]{2,}", plain(sentence))) >= _LEAST:
-                    found.setdefault(plain(sentence), file)
+            for sentence in map(plain, re.split(r"(?<=[.;]) (?=[A-Z])", re.sub(r"\s+", " ", text).strip())):
+                if len(re.findall(r"[A-Za-z]{2,}", sentence)) >= _LEAST:
+                    found.setdefault(sentence, file)
     return found
 
 

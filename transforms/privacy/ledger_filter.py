@@ -76,10 +76,10 @@ def total(limit: Limit, charges: Iterable[Charge]) -> Spent:
     """Adds up charges that compose, all of them on the same units."""
     held = _once_per_epoch(charges)
     # Of thousands of runs like one, each is the same charge.
-    distinct, times = {id(each): each for each in held}, collections.Counter(map(id, held))
-    alone = {key for key, each in distinct.items() if not (_has_gaussian_part(limit) and each.is_gaussian)}
-    gaussian = [(each, times[key]) for key, each in distinct.items() if key not in alone]
-    basic = [(each, times[key]) for key, each in distinct.items() if key in alone]
+    times = collections.Counter(map(id, held))
+    distinct = [(each, times[key]) for key, each in {id(each): each for each in held}.items()]
+    gaussian = [(each, n) for each, n in distinct if _has_gaussian_part(limit) and each.is_gaussian]
+    basic = [(each, n) for each, n in distinct if not (_has_gaussian_part(limit) and each.is_gaussian)]
     return Spent(
         precision=_fsum((event["noise_multiplier"] ** -2, n) for each, n in gaussian for event in each.events),
         ratio=_fsum((_ratio(limit, each.noise), n) for each, n in gaussian),
