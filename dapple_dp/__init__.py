@@ -28,10 +28,10 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = _version()
     elif name in _HOME_OF:
-        from dapple_dp.quiet_imports import without_gaps
+        from dapple_dp.quiet_imports import uncollected, without_gaps
 
         try:
-            with without_gaps():
+            with without_gaps(), uncollected():
                 value = getattr(importlib.import_module(str(_HOME_OF[name])), name)
         except ModuleNotFoundError as error:
             from dapple_dp.schemas.errors import not_installed

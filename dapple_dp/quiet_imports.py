@@ -1,16 +1,48 @@
-"""Imports of Beam without its log message on a missing BigQuery client, which Dapple doesn't use."""
+"""Imports without what nobody needs of them: the garbage collector, and a message of Beam."""
 
 import contextlib
+import gc
+import importlib
 import logging
+import threading
 from collections.abc import Iterator
 
+_ALONE = threading.Lock()
+"""Held while the collector is off."""
 _LINE = "apitools not found"
-"""Start of the message that Beam logs."""
+"""Start of the message that Beam logs on a missing BigQuery client, which Dapple doesn't use."""
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Imports without the garbage collector, which would scan all libraries over and over: they stay.
+
+    What is new goes to the oldest generation at once, where the collector finds it rarely.
+    """
+    if not gc.isenabled() or not _ALONE.acquire(blocking=False):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        gc.enable()
+        _ALONE.release()
+
+
+def import_libraries() -> None:
+    """Imports what a fit in memory needs of other libraries in addition to the estimator."""
+    with uncollected():
+        importlib.import_module("dp_accounting")
+        importlib.import_module("sklearn.cluster")
 
 
 @contextlib.contextmanager
 def without_gaps() -> Iterator[None]:
-    """Suppresses that message, and the handler that comes with it; all other messages are logged."""
+    """Suppresses the message of Beam, and the handler that comes with it; all other messages are logged."""
     root = logging.getLogger()
     had_handlers = bool(root.handlers)
 

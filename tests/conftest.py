@@ -3,7 +3,7 @@
 Every test is in one tier: quick if it has no marker, `slow`, or `nightly`.
 
 Files that take long come first, so that no core waits for the last one: those of runners, then those with most tests
-that are marked as slow or nightly.
+that are marked as slow or nightly. A core takes a file at a time, and power cuts, which take minutes, one by one.
 
 Keys that runs make follow from the name of the test or of the fixture. Keys that tests write draw as they are in the
 files of `tests/scenes/written_keys.py`; tests of the derivation take that back by `lake.keys_of_runs`.
@@ -48,6 +48,22 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file at a time on each core, as `--dist loadfile`, but tests in `ALONE` one by one."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return nodeid if file in ALONE else file
+
+    return Scheduling(config, log)
+
+
+ALONE = {"tests/power_cuts/test_power_cut_sample.py"}
+"""Files of few tests that share nothing and take minutes each."""
 TIERS = {"slow", "nightly"}
 """Markers of tests that are not quick; a test has one of them or none."""
 

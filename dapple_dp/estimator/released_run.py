@@ -17,6 +17,7 @@ from dapple_dp.pipelines.kmeans.report import report_warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.run.folder import REPORT_FILE, new_run_id
+from dapple_dp.quiet_imports import import_libraries
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
@@ -141,6 +142,7 @@ def run_in_memory(
       DappleError: if the run fails; one sentence.
     """
     run_id = new_run_id()
+    import_libraries()
     return released_run(*fit_in_memory(config, rows, server, run_id, tell), run_id)
 
 

@@ -152,6 +152,36 @@ print([name for name in sys.modules if name.partition(".")[0] == "apache_beam"])
     assert found.stdout == "[]\n[]\n"
 
 
+def test_a_first_fit_leaves_the_collector_as_it_is():
+    """Also what the program drops in the meantime is collected later."""
+    script = """
+import gc
+import numpy as np
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        print("collected")
+
+def state():
+    return gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+
+Cycle()
+before = state()
+from dapple_dp import DPKMeans
+print(state() == before)
+DPKMeans(2, epsilon=4.0, delta=1e-6, domain=(-5, 5)).fit(np.zeros((300, 2)))
+print(state() == before)
+gc.collect()
+gc.disable()
+from dapple_dp import DPTopics
+print(gc.isenabled())
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert sorted(found.stdout.split()) == ["False", "True", "True", "collected"]
+
+
 def test_a_size_says_how_much_of_a_client_it_counts(tmp_path):
     """A client all of whose rows are in one cluster counts with at most the bound, less if its sums are shortened."""
     estimator = model(unit="client", client_rows=10, clipping_norm="server_radius", epsilon=1e3)
