@@ -142,7 +142,7 @@ class PlatformWheel(bdist_wheel):
 
 setup(
     name="dapple-dp",
-    version="0.3.0b1",
+    version="0.3.0",
     description="Differentially private federated clustering on Apache Beam",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
