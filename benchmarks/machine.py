@@ -19,13 +19,16 @@ def heading(title: str) -> list[str]:
     import apache_beam
     import numpy as np
 
+    import dapple_dp
+
+    ours = dapple_dp.__version__ + " from a wheel" * ("site-packages" in dapple_dp.__file__)
     return [
         f"# {title}",
         "",
         f"- command: `python -m {_module()} {' '.join(map(_shown, sys.argv[1:]))}`",
         f"- date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
         f"- machine: {_cpu()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB, {platform.system()}",
-        f"- Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
+        f"- Dapple {ours}, Python {platform.python_version()}, NumPy {np.__version__}, Beam {apache_beam.__version__}",
         f"{_COMMIT}{commit()}",
         "",
     ]
