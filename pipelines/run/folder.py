@@ -273,7 +273,10 @@ class RunFolder:
         whole = with_number(manifest | self._warnings | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
-        write_bytes(self.path(MANIFEST), content)
+        if self._local:
+            new_file.put_in_place(self.path(MANIFEST), content, 0o666)  # A resumed run takes it for whole.
+        else:
+            write_bytes(self.path(MANIFEST), content)
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:

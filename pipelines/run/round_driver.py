@@ -39,7 +39,7 @@ from dapple_dp.transforms.files.file_bytes import remove_files
 from dapple_dp.transforms.files.signals.measures import MEASURES, ROUND_SECONDS
 from dapple_dp.transforms.files.signals.progress import duration
 from dapple_dp.transforms.files.stores import STORE
-from dapple_dp.transforms.privacy.key_files import create_key, read_key
+from dapple_dp.transforms.privacy.key_files import make_key, read_key
 
 _LOGGER = logging.getLogger(__name__)
 MOST_ROUNDS_ON_FLINK = 22
@@ -302,8 +302,8 @@ def run_key(folder: RunFolder, key_uri: str | None) -> str:
       ConfigError: if a given key, or the key or nonce of an interrupted run, is missing.
     """
     uri = key_uri or folder.path(KEY_FILE)
-    if key_uri is None and not has_begun(folder) and not STORE.exists(uri):
-        create_key(uri)
+    if key_uri is None and not has_begun(folder):
+        make_key(uri)
     read_key(uri)
     return resumed_nonce(folder.staging, folder.run_id, begun=has_begun(folder)).place(uri)
 

@@ -5,6 +5,8 @@ import dataclasses
 import json
 import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -16,8 +18,19 @@ from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.page import Score, interval, page
 from tests.mutants.trial import Outcome, Server
+from tests.planted_faults import FAULTS, ROOT
 
 pytestmark = pytest.mark.slow
+
+
+def test_tests_that_are_named_exist():
+    """One of another name would end the trial of a whole room."""
+    names = {test for room in lines.ROOMS.values() for test in room.tests}
+    names |= {word for fault in FAULTS for word in fault.tests.split() if word.startswith("tests/")}
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", *sorted(names)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
 
 BOUNDED = '''"""A module."""
 

@@ -192,8 +192,10 @@ class CheckpointFolder:
         return 0 if manifest is None else manifest.rounds
 
     def clear(self) -> None:
-        """Removes the checkpoint, the manifest first."""
+        """Removes the checkpoint, the manifest first: what goes afterwards, a run that resumes would miss."""
         STORE.delete(self._path(MANIFEST_FILE))
+        if stores.is_local(self._folder):
+            new_file.flush(self._folder)
         STORE.delete(*(file.path for file in files_in(self._folder) if is_arrays(os.path.basename(file.path))))
 
     def _path(self, name: str) -> str:

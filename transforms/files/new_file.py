@@ -7,29 +7,30 @@ import secrets
 import stat
 
 
-def create(path: str, content: bytes) -> None:
-    """Creates a file, for its owner only; content and name are durable on return.
+def create(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Creates a file, by default for its owner only; content and name are durable on return.
 
     Raises:
       FileExistsError: if something is there, a dangling link too.
       OSError: if it cannot be written.
     """
-    _write(path, content, 0o600)
+    _write(path, content, mode)
     flush(os.path.dirname(path))
 
 
-def put_in_place(path: str, content: bytes) -> None:
+def put_in_place(path: str, content: bytes, mode: int = 0o600) -> None:
     """Writes a whole file on a local disk, or replaces one; a killed process leaves the old file or the new one.
 
     Args:
-      path: for its owner only, and durable on return.
+      path: durable on return.
       content: of the file.
+      mode: of the file, by default for its owner only.
 
     Raises:
       OSError: if it cannot be written.
     """
     made = f"{path}.{secrets.token_hex(8)}"
-    create(made, content)
+    create(made, content, mode)
     rename(made, path)
 
 
