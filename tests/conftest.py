@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, handler)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file at a time on each core, as `--dist loadfile`, but tests in `ALONE` one by one."""
     if config.option.dist != "loadfile":

@@ -285,7 +285,7 @@ FIGURES: dict[str, Figure] = {
         "papers.fastlloyd_synthetic",
         "--figures 4 --largest 16 --generated DATA --seeds 20 --out OUT/fastlloyd_generated.md",
         "--figures 4 --seeds 1 --rows 300 --largest 2 --out OUT/fastlloyd_generated.md",
-        result=None,
+        result="fastlloyd_generated.md",
     ),
     "fastlloyd-synthetic": Figure(
         FASTLLOYD,

@@ -84,7 +84,7 @@ def test_a_head_says_what_ran_where_and_what_it_took(tmp_path, monkeypatch):
     measurement.show(machine.heading("Title"), tmp_path / "new" / "result.md")
     text = (tmp_path / "new" / "result.md").read_text()
     names = re.findall(r"^- (\w+):? ", text, re.MULTILINE)
-    assert names == ["command", "date", "machine", "Python", "commit", "took"]
+    assert names == ["command", "date", "machine", "Dapple", "commit", "took"]
     assert "- command: `python -m tests.seams --every`\n" in text
     assert machine.took(text) > 0.0
 
