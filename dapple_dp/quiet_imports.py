@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -17,16 +18,17 @@ _LINE = "apitools not found"
 def uncollected() -> Iterator[None]:
     """Imports without the garbage collector, which would scan all libraries over and over: they stay.
 
-    What is new goes to the oldest generation at once, where the collector finds it rarely.
+    If anything was imported, what is new goes to the oldest generation at once, where the collector finds it rarely.
     """
     if not gc.isenabled() or not _ALONE.acquire(blocking=False):
         yield
         return
     gc.disable()
+    n_modules = len(sys.modules)
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        if len(sys.modules) > n_modules and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
         gc.enable()

@@ -2,7 +2,7 @@
 
 Each turn runs one of the jobs `upload`, `aggregate` and `unmask`. They store the party's answers, so a killed party
 resumes with the same command. The files in the exchange determine whose turn it is. A waiting party reads no row,
-secret or message, and writes nothing.
+secret or message, and writes nothing but that it takes part.
 """
 
 import collections
@@ -100,9 +100,9 @@ class Seat:
         """Returns the next turn; None if the run is over for the party."""
         if (opened := self.exchange.is_open()) not in self._checked:
             self.check()
-            self._checked.add(opened)
             if opened and self.client:
                 self.exchange.take_part(self.client)
+            self._checked.add(opened)
         try:
             index = self.exchange.last_round()
         except NotYetError:
@@ -334,7 +334,9 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             turn, tried = Turn((-1, "store"), _AWAY), None
             waited += time.monotonic() - began
         if said != turn.step:
-            said, pause = turn.step, 0.0
+            if (-1, "store") not in (said, turn.step):  # A store may come and go with each look.
+                pause = 0.0
+            said = turn.step
             _LOGGER.info("%s waits for %s", own, turn.waits)
         if not waited < wait:
             raise AbsentError(

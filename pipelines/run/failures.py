@@ -124,6 +124,11 @@ def _of_a_runner(error: BaseException) -> RunnerError | None:
     )
 
 
+def is_given_up(error: BaseException) -> bool:
+    """Returns whether a runner says that a job is over, and has failed or was canceled."""
+    return _GIVEN_UP.match(str(error)) is not None
+
+
 def is_full_disk(error: BaseException) -> bool:
     """Returns whether an error is, or was caused by, a full disk."""
     return any(isinstance(each, OSError) and each.errno in _FULL for each in chain(error))

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from dapple_dp.pipelines.run.failures import raised_in
+from dapple_dp.pipelines.run.failures import is_given_up, raised_in
 from dapple_dp.pipelines.run.options import NAME_PREFIX, job_name
 from dapple_dp.schemas.core.plan import Promise
 from dapple_dp.schemas.errors import DappleError, RunnerError
@@ -32,6 +32,8 @@ _BEGUN = ("RUNNING", "FINISHED")
 """Flink's states of a task that has received input."""
 _FINAL = range(2, 6)
 """Exit codes of errors that stay the same however often a task is repeated, such as those on rows."""
+_OF_A_SYSTEM = re.compile(r"\[errno \d+\]", re.IGNORECASE)
+"""What a file system said, which may pass."""
 _MOST_BYTES = 1 << 26
 _NAME = re.compile(f"{NAME_PREFIX}(-[a-z0-9]+)+-[0-9a-f]{{8}}", re.ASCII)
 """Names made by `job_name`; the pattern also keeps other people's job names out of the output."""
@@ -165,7 +167,8 @@ def follow(master: str, name: str, rounds: Rounds) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if refused:
+        # A job whose end nobody has seen may go on.
+        if refused and is_given_up(error):
             raise refused[0] from error
         raise
     finally:
@@ -202,7 +205,9 @@ def _final_error(master: str, job: FlinkJob) -> DappleError | None:
     failed = _ask(master, f"jobs/{job.id}/exceptions?maxExceptions=1")["exceptionHistory"]["entries"]
     text = str(failed[0]["stacktrace"]) if failed else ""
     error = raised_in(text)
-    return error if error is not None and error.exit_code in _FINAL and not is_away(RuntimeError(text)) else None
+    if error is None or error.exit_code not in _FINAL or _OF_A_SYSTEM.search(text) or is_away(RuntimeError(text)):
+        return None
+    return error
 
 
 def _overview(master: str) -> Sequence[Any]:

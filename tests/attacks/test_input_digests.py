@@ -283,7 +283,7 @@ def test_a_manifest_that_changes_after_the_listing_is_refused(world):
     job = planned(world, folder)
     manifest = folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"max_rows_per_client": null', '"max_rows_per_client": 3'))
-    with pytest.raises(InputError, match=r"was changed after the job listed it"):
+    with pytest.raises(InputError, match=r"must not change after the job listed it"):
         found(world, job)
 
 

@@ -304,7 +304,8 @@ def _check_epoch(held: Sequence[Charge], charge: Charge) -> None:
             )
         if each["index"] == own["index"]:
             raise LedgerRefusedError(
-                f"the window of {own['window']} of epoch {own['name']} was released already; a second is refused."
+                f"the window of {own['window']} of epoch {own['name']} was charged already, so a second charge is "
+                "refused; resume a run that was interrupted by its --run_id."
             )
 
 

@@ -121,7 +121,7 @@ def _manifest(source: Source) -> Iterator[bytes]:
     if listed is None:
         return
     path = join(source.path.rstrip("/"), MANIFEST_FILE)
-    rule, remedy = f"{path} was changed after the job listed it", "run the job again"
+    rule, remedy = f"{path} must not change after the job listed it", "run the job again"
     refusal = Refusal(kind=InputError, rule=rule, remedy=remedy)
     content = untrusted.read_bytes(path, refusal)
     if PreparedManifest.from_json(content, path) != listed:

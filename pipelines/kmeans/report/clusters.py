@@ -9,7 +9,7 @@ from dapple_dp.pipelines.jobs.forewarnings import plural
 from dapple_dp.pipelines.kmeans.report import cluster_plots
 from dapple_dp.pipelines.kmeans.report.fit_view import FitView, counted_words
 from dapple_dp.pipelines.page import plots
-from dapple_dp.pipelines.page.numbers import fixed, to_noise
+from dapple_dp.pipelines.page.numbers import at_most, fixed, to_noise
 from dapple_dp.pipelines.page.page import Badge, Bar, Block, Facts, Level, Notice, Section, Table, plot
 from dapple_dp.schemas.kmeans.model import ClusterNames
 from dapple_dp.schemas.tables.encoder import Encoder
@@ -55,8 +55,8 @@ def _weight(most: float) -> str:
     if most > 0.995:
         return " A client counts with a bounded weight, split by where its rows are."
     return (
-        f" A client counts with a weight of at most {most:.2f}, split by where its rows are, so sizes can add up to "
-        "less than the number of clients."
+        f" In each size a client counts with a weight of at most {at_most(most, 2)}, so sizes can add up to less than "
+        "the number of clients."
     )
 
 

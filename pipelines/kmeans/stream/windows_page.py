@@ -122,7 +122,7 @@ def _centers(history: History, done: int) -> Section:
                 "Dashed: how far noise alone moves the noisiest center of the last window.",
             )
         )
-    lead = "The centers of each window's model: means over all windows released so far."
+    lead = "The centers of each window's model: means in which older windows fade (stream.memory)."
     return Section(name="centers", title="Centers", lead=lead, blocks=tuple(blocks))
 
 

@@ -189,7 +189,7 @@ def test_refused_streams(place, changes, message):
 @pytest.mark.parametrize(
     ("index", "epoch", "message"),
     [
-        (2, {}, "was released already"),
+        (2, {}, "was charged already"),
         (5, {"windows": 7}, "must have the same job|with the same section"),
         (5, {"band": 2}, "must have the same job|with the same section"),
     ],

@@ -141,6 +141,6 @@ def test_the_next_window_of_a_stream_costs_what_its_epoch_has_not_paid(tmp_path,
         assert (charge.epoch["window"], expected.Budget.of("ledger.sqlite", charge).refused) == (window, "")
         book.reserve(window, charge, {})
     first = charges[0]
-    assert "was released already" in expected.Budget.of("ledger.sqlite", first).refused
+    assert "was charged already" in expected.Budget.of("ledger.sqlite", first).refused
     other = dataclasses.replace(first, epoch=first.epoch | {"name": "2027"})
     assert "the budget of visits is too small" in expected.Budget.of("ledger.sqlite", other).refused

@@ -162,13 +162,13 @@ dapple_dp.schemas.errors.InputError: {SENTENCE} [while running 'Rounds/Rows/Stat
 """As Flink tells what a task failed with."""
 
 
-def followed(flink, is_seen):
+def followed(flink, is_seen, end_of_wait="Pipeline job-1 failed in state FAILED: Job was cancelled."):
     """Follows the job of night-1 until something is seen; its wait ends as that of a failed job."""
     with on_flink.follow(flink[0], job_name("fit", "night-1"), on_flink.Rounds((), 1, 0)):
         end = time.monotonic() + 600
         while not is_seen() and time.monotonic() < end:
             time.sleep(0.01)
-        raise RuntimeError("Pipeline job-1 failed in state FAILED: Job was cancelled.")
+        raise RuntimeError(end_of_wait)
 
 
 def test_a_job_that_would_repeat_a_refusal_is_canceled_and_ends_with_its_sentence(flink, monkeypatch):
@@ -189,8 +189,9 @@ def test_a_job_that_would_repeat_a_refusal_is_canceled_and_ends_with_its_sentenc
         f"dapple_dp.schemas.errors.StoreAwayError: The store of s3://lake doesn't answer; run it later.\n{FAILED}",
         "org.apache.flink.runtime.jobmaster.JobMasterException: TaskManager with id 127.0.0.1:1 is no longer reachable",
         FAILED.replace("dapple_dp.schemas.errors.InputError", "KeyError"),
+        FAILED.replace("dapple_dp", "OSError: [Errno 116] Stale file handle\\n\\ndapple_dp", 1),
     ],
-    ids=["runner", "broker", "store", "lost", "other"],
+    ids=["runner", "broker", "store", "lost", "other", "system"],
 )
 def test_a_job_that_may_come_right_when_it_is_tried_again_goes_on(flink, monkeypatch, text):
     monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
@@ -199,6 +200,16 @@ def test_a_job_that_may_come_right_when_it_is_tried_again_goes_on(flink, monkeyp
         followed(flink, lambda: flink[1].asked.count("/jobs/a1/exceptions?maxExceptions=1") > 2)
     assert type(found.value) is RuntimeError
     assert flink[1].canceled == []
+
+
+@pytest.mark.parametrize("code", [202, 500])
+def test_a_job_whose_end_was_not_seen_has_no_final_error(flink, monkeypatch, code):
+    """It may go on, and release what it was charged for."""
+    monkeypatch.setattr(on_flink, "_FOLLOW_SECONDS", 0.01)
+    flink[1].failed, flink[1].code = (("a1", FAILED),), code
+    with pytest.raises(RuntimeError, match=r"^the job server is gone$") as found:
+        followed(flink, lambda: flink[1].canceled, "the job server is gone")
+    assert type(found.value) is RuntimeError
 
 
 def test_a_job_that_is_over_before_it_is_canceled_has_its_own_end(flink, monkeypatch):

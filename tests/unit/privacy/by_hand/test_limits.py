@@ -147,7 +147,7 @@ def test_a_window_is_released_once_and_like_the_others():
     limit = Limit(epsilon=30.0, delta=1e-5, basic_epsilon=1.0, basic_delta=1e-6)
     held = [_window(0), _window(1, window="tue"), charge(0.1)]
     check(limit, held, _window(2, window="wed"))
-    with pytest.raises(LedgerRefusedError, match="the window of wed of epoch week was released already"):
+    with pytest.raises(LedgerRefusedError, match="the window of wed of epoch week was charged already"):
         check(limit, held, _window(1, window="wed"))
     with pytest.raises(LedgerRefusedError, match="all windows of epoch week must have the same job"):
         check(limit, held, _window(2, epoch={"windows": 8}))
