@@ -59,6 +59,11 @@ def nowhere(random):
     return moves(0.0)(random)
 
 
+def backward(random):
+    """Moves by less than nothing, but not always."""
+    return float(random.choice([-0.5, 0.5])), 1.0
+
+
 def nan(random):
     return float("nan"), 1.0
 
@@ -121,7 +126,7 @@ def test_there_is_one_place_that_writes_the_guarantee(tmp_path):
     assert naming == {"pipelines/run/folder.py", *readers}
 
 
-@pytest.mark.parametrize("test", [too_far, nowhere, nan, without_bound])
+@pytest.mark.parametrize("test", [too_far, nowhere, backward, nan, without_bound])
 def test_a_type_whose_neighbor_test_fails_is_not_registered(test):
     with pytest.raises(PrivacyFlowError):
         register_audited(HalvedContract, neighbor_test=test)

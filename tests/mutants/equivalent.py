@@ -22,11 +22,22 @@ _NO_MULTIPLIER = "an event without a multiplier has one that is not positive, of
 _NEARLY_ONE = "the logarithm of either is below 0 by more than any Laplace epsilon, unless delta is within 2**-51 of 1"
 _BY_NUMPY = "NumPy does the work then, with the same integers: tests/property/kernel/test_same_integers.py"
 _ROUNDED_UP = "a root is rounded by 2**-53 of it, so the product of either is an upper bound"
+_ORTHONORMAL = (
+    "of an orthonormal basis the norm is PROJECTED_NORM either way; products of other columns are multiples of 2**-48, "
+    "which are exact below 32"
+)
 _ANY_DISTANCE = "every distance is below each of them, so no row is beyond it"
 _BOTH_EXACT = "both branches are exact to the stated digits for numbers from 0 to 1"
 _PERIOD = "a tangent has the period pi, so the numbers are the same but for rounding"
 _EITHER_FIRST = "both bounds are checked, whichever is the first"
 _ONLY_ENTRY = "the first entry is the last: there is only one"
+_IN_MEMORY = "it only places sums in memory, and any place from 0 to 7 leaves room for them"
+_SQUARE = "a matrix that is not square is refused, whichever of its sides is compared with the other"
+_NO_BITS = "no rows have a negative number of bits"
+_CUT = "positions of n and beyond are cut off, and nothing else is drawn of their stream"
+_CLIPPED = "the same number: the larger of the lower limit and the number, and no more than the upper limit"
+_WHOLE_COUNTS = "no client's fractions have a norm above one, so bounds of one and more shorten none"
+_LOWEST = "every code is above it, since codes lie between -2**53 and 2**53"
 _STACKED = "np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0]"
 _STATISTICS = "transforms/core/statistics"
 _NEAREST = "transforms/numerics/statistics/nearest.py"
@@ -86,9 +97,14 @@ for _least, _reason in (("max(0", _ONE_AT_A_TIME), ("max(2", _BLOCKS), ("min(1",
 
 _KERNEL = "transforms/numerics/kernel"
 _LATTICE_ROWS = f"{_KERNEL}/lattice_rows.py:lattice_rows: "
-for _change in ("points.shape[1] => points.shape[0]", "return (integers, np.flatnonzero(left)) => return None"):
+for _change in (
+    "points.shape[1] => points.shape[0]",
+    "return (integers, np.flatnonzero(left)) => return None",
+    *(f"points.ndim != 2 => points.ndim {each}" for each in ("== 2", "!= 1", "!= 3", "!= 4")),
+):
     EQUIVALENT[_LATTICE_ROWS + _change] = _BY_NUMPY
-EQUIVALENT[f"{_KERNEL}/lattice_rows.py:scaled: return result => return None"] = _BY_NUMPY
+for _change in ("return result => return None", *(f"values.ndim == 2 => values.ndim == {each}" for each in (3, 4))):
+    EQUIVALENT[f"{_KERNEL}/lattice_rows.py:scaled: {_change}"] = _BY_NUMPY
 _LOG_DELTA = "transforms/core/discretization.py:log_delta: near < 0.0"
 EQUIVALENT[f"{_LOG_DELTA} => near < 1.0"] = EQUIVALENT[f"{_LOG_DELTA} => near <= 0.0"] = _BOTH_EXACT
 _ANGLES = "transforms/numerics/clustered_fl/normal.py:normals: uniforms(stream, half) - 0.5 => uniforms(stream, half)"
@@ -111,15 +127,48 @@ EQUIVALENT[
 EQUIVALENT[
     f"{_STATISTICS}/distances.py:_gains.gains: np.clip(units, -SENSITIVITY, SENSITIVITY) => "
     "np.clip(-SENSITIVITY, units, SENSITIVITY)"
-] = "the same number: the larger of the lower limit and the number, and no more than the upper limit"
+] = _CLIPPED
+_CHANGED = "points, self.box.low", "self.box.low, points"
+EQUIVALENT[
+    f"{_STATISTICS}/frame.py:Frame.quantize: "
+    + " => ".join(f"np.clip({each}, self.box.high, dtype=np.float64)" for each in _CHANGED)
+] = _CLIPPED
 _FACTORS = "_scatter_factors(np.array([float(squared(scatter(1.0)))]))"
 EQUIVALENT[f"{_STATISTICS}/clients.py:_large_scatter: {_FACTORS}[0] => {_FACTORS}[-1]"] = _ONLY_ENTRY
 EQUIVALENT[f"{_STATISTICS}/row_pass.py:kernel: _used[0] => _used[-1]"] = _ONLY_ENTRY
 for _after in ("3.0 ** 31", "4.0 ** 31", "2.0 ** 32", "2.0 ** 62"):
     EQUIVALENT[f"{_KERNEL}/row_pass.py:: 2.0 ** 31 => {_after}"] = _ANY_DISTANCE
-for _file in (f"{_KERNEL}/row_pass.py:CompiledPass.of", f"{_STATISTICS}/assignment.py:largest_norm"):
-    for _after in ("-40", "-21"):
-        EQUIVALENT[f"{_file}: -20 => {_after}"] = _ROUNDED_UP
+for _after in ("3.0 ** 60", "4.0 ** 60", "2.0 ** 59", "2.0 ** 61", "2.0 ** 120"):
+    EQUIVALENT[f"{_KERNEL}/row_pass.py:: 2.0 ** 60 => {_after}"] = _LOWEST
+for _where, _reason in (
+    (f"{_KERNEL}/row_pass.py:CompiledPass.of", _ROUNDED_UP),
+    (f"{_STATISTICS}/assignment.py:largest_norm", _ROUNDED_UP),
+    (f"{_STATISTICS}/assignment.py:Projection.norm", _ORTHONORMAL),
+):
+    for _change in ("-20 => -40", "-20 => -21", *(f"2.0 ** (-20) => {each} ** (-20)" for each in ("3.0", "4.0"))):
+        EQUIVALENT[f"{_where}: {_change}"] = _reason
+_PLACE = "numbers.ctypes.data // 8"
+for _change in (
+    f"-({_PLACE}) => {_PLACE}",
+    f"-({_PLACE}) % 8 => -({_PLACE}) % 7",
+    *(f"{_PLACE} => numbers.ctypes.data // {each}" for each in (7, 9, 16)),
+):
+    EQUIVALENT[f"{_STATISTICS}/row_pass.py:Tally.zeros: {_change}"] = _IN_MEMORY
+for _after in ("-2", "-0"):
+    EQUIVALENT[f"{_STATISTICS}/row_pass.py:add_outer: -1 => {_after}"] = _SQUARE
+EQUIVALENT["transforms/rounds/kept_frame.py:QuantizedFrame: -1 => -2"] = _NO_BITS
+EQUIVALENT["transforms/numerics/clustered_fl/normal.py:sampled_positions: reached < n => reached <= n"] = _CUT
+for _after in ("<= 1.0", "< 2.0"):
+    EQUIVALENT[f"{_STATISTICS}/differences.py:client_relative_sums.clip: count_bound < 1.0 => count_bound {_after}"] = (
+        _WHOLE_COUNTS
+    )
+for _where, *_checked in (
+    ("mean_sums_and_counts", "sums_bound", "counts_bound"),
+    ("means_of_means", "means_bound", "presence_bound"),
+    ("clipped_sums_and_counts", "sums_bound", "counts_bound"),
+):
+    _before, _after = (f"lattice.check_bounds({', '.join(each)})" for each in (_checked, reversed(_checked)))
+    EQUIVALENT[f"{_STATISTICS}/clients.py:{_where}: {_before} => {_after}"] = _EITHER_FIRST
 
 _EQUAL = "rows and clients state the same number, as test_constants pins, so the largest of them is the least"
 for _bound in ("OUTER", "SUM", "RELATIVE", "DIRECTION", "COUNT", "QUALITY"):

@@ -38,7 +38,7 @@ _PAIRS = (("min", "max"), ("minimum", "maximum"), ("floor", "ceil"), ("any", "al
 _EXCHANGED = dict(_PAIRS) | {after: before for before, after in _PAIRS}
 _ONE_VALUE = ("clip", "trunc", "floor", "ceil", "rint", "round", "abs", "minimum", "maximum", "min", "max", "sqrt")
 _ONE_VALUE += ("isqrt", "check", "bound", "fsum", "sorted", "frozenset", "square")
-_TOLD = ("_LOG", "logging", "warnings")
+_TOLD = ("_LOGGER", "logging", "warnings")
 _WORDS = ("description", "title", "examples")
 
 

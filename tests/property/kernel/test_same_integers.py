@@ -137,6 +137,14 @@ def test_every_way_makes_the_same_integers_of_rows(seed, width, bits, norm, box,
         np.testing.assert_array_equal(each, found[0])
 
 
+def test_more_features_than_have_exact_norms_are_refused_every_way(monkeypatch):
+    frame, points = Frame(Lattice(np.zeros(8193), 1.0)), np.zeros((1, 8193))
+    for chosen in kernels.levels():
+        kernels.use(monkeypatch, chosen)
+        with pytest.raises(LatticeOverflowError, match="n_features must be at most 8192"):
+            frame.integers(points, lattice.SUM_BITS)
+
+
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),

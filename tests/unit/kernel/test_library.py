@@ -12,6 +12,7 @@ import pytest
 
 from dapple_dp.transforms.core.statistics.row_pass import Tally
 from dapple_dp.transforms.numerics.kernel import library as module
+from dapple_dp.transforms.numerics.kernel.lattice_rows import scaled
 from dapple_dp.transforms.numerics.kernel.library import LEVELS, Library, library
 from dapple_dp.transforms.numerics.kernel.row_pass import CompiledPass
 from tests.scenes import kernels
@@ -88,6 +89,20 @@ def test_other_rows_are_refused(compiled, rows):
 
     with pytest.raises(LatticeOverflowError, match="kept from an earlier round"):
         compiled.add(Tally.zeros(2, 2), rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "factors"),
+    [
+        (np.ones((4, 2)), np.ones(3)),
+        (np.ones((4, 2)), np.ones(4, dtype=np.float32)),
+        (np.ones((4, 2)), np.ones((4, 1))),
+        (np.ones(4), np.ones(4)),
+    ],
+)
+def test_numbers_without_a_factor_each_are_not_scaled(compiled, values, factors):
+    """The library does not check where it reads."""
+    assert scaled(values, factors, False) is None
 
 
 def test_a_library_of_other_sources_is_not_used(tmp_path):

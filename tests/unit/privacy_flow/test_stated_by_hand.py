@@ -30,6 +30,7 @@ from tests.scenes.gaussian_rounds import round_of
 MEANS = "dapple_dp.transforms.kmeans.lloyd.rounds:means_statistic"
 QUALITY = "dapple_dp.transforms.kmeans.lloyd.quality:statistic"
 OUTER = "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:outer_statistic"
+HISTOGRAM = "dapple_dp.transforms.kmeans.feddp_kmeans.rounds:histogram_statistic"
 GAUSSIAN, LAPLACE = Mechanism.DISCRETE_GAUSSIAN, Mechanism.DISCRETE_LAPLACE
 
 
@@ -194,6 +195,14 @@ def test_laplace_noise_needs_a_statistic_that_clips_in_l1():
     spec = ReleaseSpec(name="x", shape=(9,), mechanism=LAPLACE, sensitivity=1, share=1.0)
     assert Stated(bound=10, l1=L1.ASKED).required(spec, replaces=False, l1=True) == 10
     assert Stated(bound=10).required(spec, replaces=False, l1=True) == math.inf
+    histogram = RoundPlan(
+        path="test",
+        releases=(
+            ReleasePlan(spec=dataclasses.replace(spec, name="histogram", sensitivity=1 << 20), noise_multiplier=1.0),
+        ),
+    )
+    assert understatement(HISTOGRAM, histogram, replaces=False, l1=True) is None
+    assert "which one unit moves by inf" in understatement(HISTOGRAM, histogram, replaces=False)
     for bound, asked in [
         (functools.partial(min, l1=True), True),
         (functools.partial(functools.partial(min, l1=True), 3), True),

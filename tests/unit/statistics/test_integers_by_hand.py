@@ -355,8 +355,9 @@ def test_kept_rows_are_checked_again():
     for other, bits in [(rows, 5), (rows.astype(np.int64), 4), (rows + np.int32(1), 4)]:
         with pytest.raises(LatticeOverflowError, match="run the job again with --cache_megabytes 0"):
             kept.quantize(other, bits)
-    with pytest.raises(LatticeOverflowError):
-        QuantizedFrame(*plain(2)).quantize(rows, 4)
+    for bits in (4, 0):
+        with pytest.raises(LatticeOverflowError, match="run the job again"):
+            QuantizedFrame(*plain(2)).quantize(np.zeros_like(rows), bits)
 
 
 def test_parts_of_held_rows_are_quantized_once():
@@ -412,9 +413,56 @@ def test_costs_need_a_bound(bound):
             gain(block, plain(1), centers, centers, bound)
 
 
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["mean_sums_and_counts", "means_of_means", "clipped_sums_and_counts"])
+def test_totals_of_clients_need_two_bounds(name, bad):
+    block, assigner = ClientBlock(np.zeros((2, 1)), np.array([0, 2])), assignment.Assigner(np.zeros((1, 1)))
+    for bounds in ((bad, 1.0), (1.0, bad)):
+        with pytest.raises(LatticeOverflowError, match="run the rounds that release them first"):
+            getattr(clients, name)(block, plain(1), assigner, *bounds)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("relative", [False, True])
+def test_scatters_and_histograms_of_clients_need_a_bound(relative, bad):
+    block, assigner = ClientBlock(np.zeros((2, 1)), np.array([0, 2])), assignment.Assigner(np.zeros((1, 1)))
+    with pytest.raises(LatticeOverflowError, match="run the rounds that release them first"):
+        clients.outer_product(block, plain(1), bad, relative=relative)
+    with pytest.raises(LatticeOverflowError, match="run the rounds that release them first"):
+        clients.histogram(block, plain(1), assigner, bad, relative=relative)
+
+
+@pytest.mark.parametrize("other", [0.5, 2.0, math.nan])
+def test_single_rows_keep_no_other_bound(other):
+    block, centers = ClientBlock(np.zeros((2, 1))), np.zeros((1, 1))
+    assigner, around = assignment.Assigner(centers), Neighborhoods(centers, 3)
+    for statistic, *arguments in (
+        (rows.sums_and_counts, assigner, other, 1.0),
+        (rows.sums_and_counts, assigner, 1.0, other),
+        (rows.relative_sums, around, other, 1.0),
+        (rows.relative_sums, around, around.radius, other),
+        (rows.direction_sums, centers, 1, other),
+    ):
+        with pytest.raises(LatticeOverflowError, match="bounds of single rows must be"):
+            statistic(block, plain(1), *arguments)
+    with pytest.raises(LatticeOverflowError, match="bounds of single rows must be"):
+        rows.histogram(block, plain(1), assigner, other, relative=False)
+    with pytest.raises(LatticeOverflowError, match="bounds of single rows must be"):
+        rows.outer_product(block, plain(1), other, relative=False)
+
+
 def test_outer_products_of_many_rows_are_exact():
     """More rows than have a sum below 2**53 are added in parts."""
     total, points = np.zeros((1, 1), dtype=np.int64), np.full(((1 << 18) + 1, 1), 1 << 18, dtype=np.int32)
     points[-1] = 1
     row_pass.add_outer(total, points, 2.0**18)
     assert total.tolist() == [[(1 << 54) + 1]]
+
+
+def test_outer_products_need_a_square_matrix_and_a_norm_whose_sums_are_exact():
+    row = np.zeros((1, 2), dtype=np.int32)
+    for norm in (0.0, 2.0**18):
+        row_pass.add_outer(np.zeros((2, 2), dtype=np.int64), row, norm)
+    for shape, norm in (((2, 2), -1.0), ((2, 2), 2.0**18 + 1.0), ((2, 2), math.nan), ((1, 2), 1.0), ((2, 1), 1.0)):
+        with pytest.raises(ValueError, match="must be added to a square matrix"):
+            row_pass.add_outer(np.zeros(shape, dtype=np.int64), row, norm)

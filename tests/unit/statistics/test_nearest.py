@@ -72,6 +72,15 @@ def test_ties_go_to_the_lowest_index():
     )
 
 
+def test_far_rows_keep_their_ties():
+    """Scores of rows this far out would be rounded on the lattice of the centers, each in its own way."""
+    rng = np.random.default_rng(8)
+    center = rng.integers(-(2**20), 2**20, 8).astype(np.float64)
+    model = NearestCenters.of(np.stack([np.roll(center, shift) for shift in range(8)]))
+    points = rng.integers(2**33, 2**37, (200, 1)) + np.zeros(8)
+    np.testing.assert_array_equal(model.labels(points), 0)
+
+
 def test_identical_centers_take_every_row():
     model = NearestCenters.of(np.ones((4, 3)))
     points = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1e200, 0.0, 0.0]])

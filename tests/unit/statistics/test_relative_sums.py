@@ -192,8 +192,9 @@ def test_what_clients_add_is_checked_on_integers_against_the_stated_sensitivitie
 
 
 @pytest.mark.parametrize("client_offsets", [None, np.array([0, 2])])
-@pytest.mark.parametrize("far", [1 << 26, 1 << 27])
-def test_centers_so_far_out_that_a_score_is_not_exact_are_refused(client_offsets, far):
+@pytest.mark.parametrize("far", [1 << 26, 93_860_000, 1 << 27])
+def test_centers_so_far_out_that_a_score_or_a_distance_is_not_exact_are_refused(client_offsets, far):
+    """The second is so far out that scores of rows stay below 2**53, but not their squared distances."""
     block = ClientBlock(np.zeros((2, 4)), client_offsets)
     sums = differences.row_relative_sums if client_offsets is None else differences.client_relative_sums
     around = Neighborhoods(np.array([[0.0] * 4, [0.0, far, 0.0, 0.0]]), ONE // 2)

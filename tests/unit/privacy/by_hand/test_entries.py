@@ -78,6 +78,9 @@ def test_entries_that_may_follow(kinds, state):
     assert (status.state, status.kind) == (state, EntryKind(kinds[-1]))
     assert (status.started is not None) is ("start" in kinds)
     assert status.release == ("r" if state == "committed" else None)
+    assert status.word == state
+    (held,) = run_states(entries_of(*kinds, content={"releases": "r", ledger_entry.IN_MEMORY: True})[0]).values()
+    assert held.word == ("lost" if state == "reserved" else state)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,18 @@ def test_what_a_run_was_reserved_for_is_its_charge():
     with pytest.raises(LedgerRefusedError, match="entry of a run of the ledger must be one that Dapple wrote"):
         _ = bad.charge
     assert ledger_entry.COLUMNS[-1] == "digest"
+
+
+def test_a_move_names_the_other_ledger():
+    entries, _ = entries_of("limit", "moved", content={"to": "other"})
+    assert (ledger_entry.moved_to(entries), ledger_entry.moved_to(entries[:1]), ledger_entry.moved_to([])) == (
+        "other",
+        None,
+        None,
+    )
+    for bad in ({"of": "other"}, {"to": 5}):
+        with pytest.raises(LedgerRefusedError, match="entry 2 of the ledger must be one that Dapple wrote"):
+            ledger_entry.moved_to(entries_of("limit", "moved", content=bad)[0])
 
 
 # What a curator says.
