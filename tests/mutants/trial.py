@@ -239,11 +239,13 @@ def _inner(module: types.CodeType, name: str) -> types.CodeType | None:
 
 
 def _functions() -> dict[tuple[str, str], list[types.FunctionType]]:
-    """All functions that live, by their files and names."""
+    """All functions that live, by their files and names; `tests/conftest.py` has frozen them."""
     found: dict[tuple[str, str], list[types.FunctionType]] = collections.defaultdict(list)
+    gc.unfreeze()
     for each in gc.get_objects():
         if type(each) is types.FunctionType:
             found[each.__code__.co_filename, each.__code__.co_qualname].append(each)
+    gc.freeze()
     return dict(found)
 
 

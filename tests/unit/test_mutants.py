@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.mutants import lines, operators
+from tests.mutants import lines, operators, trial
 from tests.mutants.__main__ import sampled
 from tests.mutants.children import in_child
 from tests.mutants.choice import used_at
@@ -168,6 +168,11 @@ def test_every_room_has_tests_that_are_there() -> None:
         assert [each for each in room.tests if not (lines.ROOT / each.partition("::")[0]).exists()] == []
         for file, _, test in (each.partition("::") for each in room.tests if "::" in each):
             assert f"def {test.partition('[')[0]}(" in (lines.ROOT / file).read_text()
+
+
+def test_code_of_functions_that_were_collected_is_changed_in_place() -> None:
+    """Else all of our modules are imported again for each mutant."""
+    assert sampled in trial._functions()[sampled.__code__.co_filename, "sampled"]
 
 
 def test_a_sample_is_drawn_by_its_seed_with_some_of_each_room() -> None:
