@@ -3,6 +3,7 @@
 The job contains no value and no statistic of the rows.
 """
 
+import contextlib
 import os
 import shlex
 import sys
@@ -19,7 +20,7 @@ from dapple_dp.pipelines.run.stores import check_stores
 from dapple_dp.pipelines.tables.private_source import private_source
 from dapple_dp.schemas.choices import Algorithm
 from dapple_dp.schemas.core.plan import PrivacyUnit
-from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError, DappleError
 from dapple_dp.schemas.kmeans.fit_config import load_config
 from dapple_dp.schemas.settings.yaml_text import flow, quoted
 from dapple_dp.schemas.tables.columns import is_list, plain_type
@@ -65,15 +66,16 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     if os.path.lexists(given.output):
         raise ConfigError(_TAKEN.format(given.output))
     asking = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    found = _looked(given, asking)
-    check_once(found.schema, given.data)
-    _choose_unit(given, found, asking)
-    proposal = Proposal.of(found.schema, given.client_id)
-    questions = _questions(given, proposal, found)
-    if asking:
-        _ask(questions)
-    proposal = _without_constants(given, proposal)
-    _choose_rows(given, found, proposal, asking)
+    with _unanswered() as gaps:
+        found = _looked(given, asking, gaps)
+        check_once(found.schema, given.data)
+        _choose_unit(given, found, asking, gaps)
+        proposal = Proposal.of(found.schema, given.client_id)
+        questions = _questions(given, proposal, found)
+        if asking:
+            _ask(questions)
+        proposal = _without_constants(given, proposal)
+        _choose_rows(given, found, proposal, asking, gaps)
     missing = any(question.place[question.name] is None for question in questions)
     text = job_text(given, proposal, found.csv, missing)
     if not missing:
@@ -97,8 +99,34 @@ def run(given: SimpleNamespace) -> dict[str, Any]:
     }
 
 
-def _looked(given: SimpleNamespace, asking: bool) -> Look:
-    """Inspects the first file of the table; an ambiguous CSV format is asked for, or refused with the flag to add."""
+class _Gaps(NamedTuple):
+    """Sentences on the answers that are missing where nobody can be asked, with the flags to add.
+
+    Attributes:
+      formats: on the format of the file, which is then read by the first answer.
+      rows: on what the rows are.
+    """
+
+    formats: list[str]
+    rows: list[str]
+
+
+@contextlib.contextmanager
+def _unanswered() -> Iterator[_Gaps]:
+    """Collects what is missing; at the end raises ConfigError that names all of it, in place of any later error."""
+    gaps = _Gaps([], [])
+    try:
+        yield gaps
+    except DappleError:
+        if not any(gaps):
+            raise
+    if any(gaps):
+        rest = [" ".join(gaps.rows)] if gaps.rows else []
+        raise ConfigError(" With the first of these, ".join([*gaps.formats, *rest]))
+
+
+def _looked(given: SimpleNamespace, asking: bool, gaps: _Gaps) -> Look:
+    """Inspects the first file of the table; an ambiguous CSV format is asked for, or noted with the flag to add."""
     source = private_source(SimpleNamespace(data=DataConfig(path=given.data, features="any")))
     while True:
         known = {name: value for name in _CSV_FLAGS if (value := getattr(given, name)) is not None}
@@ -106,23 +134,27 @@ def _looked(given: SimpleNamespace, asking: bool) -> Look:
         if isinstance(result, Look):
             return result
         readings = ", ".join(f"{result.flag} {_shell(value)} ({meaning})" for value, meaning in result.answers.items())
-        if not asking:
-            raise ConfigError(f"the format of --data is not clear: {result.why}; add {readings}.")
-        _say(f"{result.why[0].upper()}{result.why[1:]}: {readings}.\n")
-        setattr(given, result.flag.removeprefix("--"), _typed(f"Value of {result.flag}: ", result.answers))
+        if asking:
+            _say(f"{result.why[0].upper()}{result.why[1:]}: {readings}.\n")
+            answer = _typed(f"Value of {result.flag}: ", result.answers)
+        else:
+            gaps.formats.append(f"the format of --data is not clear: {result.why}; add {readings}.")
+            answer = next(iter(result.answers))
+        setattr(given, result.flag.removeprefix("--"), answer)
 
 
-def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:
+def _choose_unit(given: SimpleNamespace, found: Look, asking: bool, gaps: _Gaps) -> None:
     """Asks whom epsilon protects, if a column may identify people."""
     people = ids_of_people(found.schema, found.rows)
     if given.client_id is not None or given.unit is not None or not people:
         return
     if not asking:
         lines = " or ".join(f"--client_id {_shell(name)}" for name in people[:_MOST_NAMED])
-        raise ConfigError(
+        gaps.rows.append(
             f"--data may have several rows of one person, by {shown(people[:_MOST_NAMED])}; add {lines} to protect a "
             "person with all rows, or --unit record if every row is about another person."
         )
+        return
     _say(
         f"Whom does epsilon protect? Rows of one person may share a value in {shown(people)}. Type the name of the "
         "column that says whose a row is, or record if every row is about another person.\n"
@@ -135,7 +167,7 @@ def _choose_unit(given: SimpleNamespace, found: Look, asking: bool) -> None:
         given.client_id = chosen
 
 
-def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking: bool) -> None:
+def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking: bool, gaps: _Gaps) -> None:
     """Asks how to treat rows with missing values, if the first rows have some; proposes no fill."""
     features = () if isinstance(proposal.features, str) else proposal.features
     unknown = [name for name in given.missing if name not in features]
@@ -150,11 +182,12 @@ def _choose_rows(given: SimpleNamespace, found: Look, proposal: Proposal, asking
     if given.on_invalid_rows is not None or not holes:
         return
     if not asking:
-        fills = " ".join(f"--missing {_shell(name)}=NUMBER" for name in holes[:_MOST_NAMED])
-        raise ConfigError(
+        fills = " ".join(f"--missing {_shell(name)}=NUMBER" for name in holes)
+        gaps.rows.append(
             f"--data has rows without a number in {shown(holes)}; add {fills} with public numbers to keep such rows, "
             "--on_invalid_rows drop to leave them out, or --on_invalid_rows fail to stop at them."
         )
+        return
     _say(
         f"Some rows have no number in {shown(holes)}. A public number in its place keeps such rows; know it without "
         "looking at them. Or type drop to leave such rows out, or fail to stop at them.\n"

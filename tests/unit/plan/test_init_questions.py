@@ -156,6 +156,28 @@ def test_without_a_terminal_two_readings_are_refused_with_the_flag(tmp_path):
     assert job["data"]["csv"] == {"delimiter": ";"}
 
 
+def test_without_a_terminal_all_missing_answers_are_named_at_once(tmp_path):
+    """A script is corrected once, also where the format is open, or more columns than a few have holes."""
+    holes = {f"v{place}": [*AGES[1:], ""] for place in range(14)}
+    path = written(tmp_path, {"patient": VISITS, **holes})
+    refused, exists = init(path, "--domain", "0,120")
+    fills = [word for name in holes for word in ("--missing", f"{name}=NUMBER")]
+    assert (refused.code, exists) == (2, False)
+    assert "add --client_id patient" in refused.err
+    assert f"add {' '.join(fills)} with public numbers" in refused.err
+    added = [word.replace("NUMBER", "40") for word in fills]
+    assert init(path, "--domain", "0,120", "--unit", "record", *added)[0].code == 0
+    path.write_text("patient;b;c\n1;1.234;5\n2;5.678;\n")
+    refused, _ = init(path)
+    assert "(1.234 is 1234). With the first of these, --data may have several rows" in refused.err
+    assert 'another person. --data has rows without a number in "c"; add --missing c=NUMBER' in refused.err
+    # The first answer may be wrong, and then what follows from it isn't the problem.
+    path.write_text('id;b\n"1,x";"1.234"\n"2,y";"5.678"\n')
+    refused, _ = init(path, "--algorithm", "central_tree", "--missing", "nobody=1")
+    assert "--decimal , (1.234 is 1234)" in refused.err
+    assert "nobody" not in refused.err
+
+
 def test_holes_are_left_to_a_person(tmp_path):
     path = written(tmp_path, {"age": [*AGES[1:], "NA"], "weight": AGES, "town": ["", *["a"] * (N - 1)]})
     refused, exists = init(path, "--domain", "0,120")
