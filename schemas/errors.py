@@ -6,9 +6,10 @@ exactly one string, so that a runner can pickle it and raise it again in another
 
 import importlib.metadata
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 DISTRIBUTION = "dapple-dp"
+_MOST_NAMED = 5
 
 
 def what_installs(extra: str) -> str:
@@ -34,6 +35,12 @@ def not_installed(error: BaseException) -> str | None:
 def one_line(text: str) -> str:
     """Escapes line ends, lone surrogates and control characters, so that a text is one printable line."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def few(names: Sequence[object]) -> str:
+    """Joins names in a message: the first few, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(map(repr, names[:_MOST_NAMED])) + more
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

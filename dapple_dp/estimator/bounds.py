@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dapple_dp.schemas.errors import ConfigError, PrivacyWarning
+from dapple_dp.schemas.errors import ConfigError, PrivacyWarning, few
 
 Pair = tuple[float, float]
 Bounds = Pair | Sequence[Pair] | Mapping[str, Pair]
@@ -34,10 +34,10 @@ def by_column(bounds: Any, n_features: int, names: Any = None) -> NDArray[np.flo
     """
     if isinstance(bounds, Mapping):
         columns = [] if names is None else [str(name) for name in names]
-        odd = [str(name) for name in {*columns, *bounds} if (name in bounds) != (name in columns)]
+        odd = sorted(str(name) for name in {*columns, *bounds} if (name in bounds) != (name in columns))
         if odd:
             raise ConfigError(
-                f"bounds must have a pair for each column of X and no other, got {min(odd)!r} in only one of them; "
+                f"bounds must have a pair for each column of X and no other, got {few(odd)} in only one of them; "
                 "use the names of the columns, or a list of pairs if they have none."
             )
         bounds = [bounds[name] for name in columns]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dapple_dp.schemas.errors import InputError
+from dapple_dp.schemas.errors import InputError, few
 from dapple_dp.schemas.settings.yaml_text import is_torn
 from dapple_dp.schemas.tables import columns as arrow
 
@@ -20,13 +20,35 @@ _NUMBERS, _TIMES = frozenset("biuf"), frozenset("Mm")
 """Kinds of NumPy's types: numbers, and dates or times."""
 _TO_MEMORY = ("toPandas", "compute", "collect")
 """Methods that load a table of another library into memory."""
-_MOST_NAMES = 8
 _MISSING = frozenset({"NAType", "NaTType"})
 """Types of pandas for a missing value."""
 
 
+_REFUSALS = {
+    "others": (
+        "numbers only",
+        "drop codes and ids (pass ids of people as groups), convert text that holds numbers, and count dates in days "
+        "from a public one",
+    ),
+    "categories": (
+        "numbers only",
+        "use a column of 0 and 1 for each of them, or cast a column whose numbers measure something",
+    ),
+    "lists": ("one number per row and column", "give the matrix of them, or a column for each of their numbers"),
+}
+"""What a column must hold, and what to do if it holds something else, by what that is."""
+
+
 class _NoNumbersError(Exception):
-    """A column isn't numeric."""
+    """A column isn't numeric.
+
+    Attributes:
+      got: what it holds, as in `_REFUSALS`.
+    """
+
+    def __init__(self, got: str = "others"):
+        super().__init__(got)
+        self.got = got
 
 
 def in_memory(X: Any, name: str) -> Any:
@@ -86,10 +108,16 @@ def is_table(X: Any) -> bool:
     return isinstance(X, pa.Table) or (hasattr(X, "iloc") and hasattr(X, "columns") and hasattr(X, "dtypes"))
 
 
-def column_name(X: Any, index: int) -> str:
-    """Returns the name of a column in messages."""
+def column_names(X: Any, indexes: Sequence[int]) -> str:
+    """Names columns in messages: the first few, and how many more there are."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
-    return f"column {index}, counted from 0" if names is None else f"column {str(list(names)[index])!r}"
+    if names is None:
+        return f"{_columns([*map(int, indexes)])}, counted from 0"
+    return _columns([str(list(names)[index]) for index in indexes])
+
+
+def _columns(labels: Sequence[object]) -> str:
+    return f"column{'s' * (len(labels) > 1)} {few(labels)}"
 
 
 def _of_table(X: Any, name: str) -> NDArray[np.floating]:
@@ -97,18 +125,17 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
     _check_names(names, name)
     values_of: Iterable[Any] = X.columns if isinstance(X, pa.Table) else (values for _, values in X.items())
     read = _of_arrow if isinstance(X, pa.Table) else _of_pandas
-    numeric, others = [], []
+    numeric: list[NDArray[np.floating]] = []
+    refused: dict[str, list[str]] = {}
     for label, values in zip(names, values_of, strict=True):
         try:
-            numeric.append(read(values, name, str(label)))
-        except _NoNumbersError:
-            others.append(str(label))
-    if others:
-        named = ", ".join(map(repr, others[:_MOST_NAMES])) + (", ..." if len(others) > _MOST_NAMES else "")
-        columns = f"column{'s' * (len(others) > 1)}"
+            numeric.append(read(values))
+        except _NoNumbersError as error:
+            refused.setdefault(error.got, []).append(str(label))
+    if refused:
+        rules = ((*_REFUSALS[got], got, _columns(labels)) for got, labels in refused.items())
         raise InputError(
-            f"{name} must hold numbers only, got others in {columns} {named}; drop codes and ids (pass ids of "
-            "people as groups), convert text that holds numbers, and count dates in days from a public one."
+            " ".join(f"{name} must hold {rule}, got {got} in {where}; {advice}." for rule, advice, got, where in rules)
         )
     single = bool(numeric) and all(values.dtype == np.float32 for values in numeric)
     matrix = np.empty((len(X), len(numeric)), dtype=np.float32 if single else np.float64)
@@ -119,10 +146,10 @@ def _of_table(X: Any, name: str) -> NDArray[np.floating]:
 
 def _check_names(names: Sequence[Any], name: str) -> None:
     """Refuses duplicate, empty and invalid column names."""
-    repeated = next((label for label, times in collections.Counter(names).items() if times > 1), None)
-    if repeated is not None:
+    repeated = [str(label) for label, times in collections.Counter(names).items() if times > 1]
+    if repeated:
         raise InputError(
-            f"{name} must have unique column names, got {str(repeated)!r} more than once; rename or drop one."
+            f"{name} must have unique column names, got {few(repeated)} more than once; rename or drop one."
         )
     if "" in names:
         raise InputError(f"{name} must have a name for every column, got an empty one; name that column.")
@@ -131,23 +158,23 @@ def _check_names(names: Sequence[Any], name: str) -> None:
         raise InputError(f"{name} must have valid Unicode column names, got {torn!r}; rename that column.")
 
 
-def _of_arrow(values: pa.ChunkedArray, name: str, label: str) -> NDArray[np.floating]:
+def _of_arrow(values: pa.ChunkedArray) -> NDArray[np.floating]:
     kind = values.type
     if pa.types.is_dictionary(kind) and arrow.is_numeric(kind):
-        raise _categories(name, label)
+        raise _NoNumbersError("categories")
     if arrow.is_list(kind):
-        raise _lists(name, label)
+        raise _NoNumbersError("lists")
     if not arrow.is_numeric(kind) and not pa.types.is_null(kind):
         raise _NoNumbersError
     return arrow.floats(arrow.plain(values))
 
 
-def _of_pandas(values: Any, name: str, label: str) -> NDArray[np.floating]:
+def _of_pandas(values: Any) -> NDArray[np.floating]:
     kind, stored = getattr(values.dtype, "kind", ""), getattr(values.dtype, "pyarrow_dtype", None)
     if type(values.dtype).__name__ == "CategoricalDtype" or (stored is not None and pa.types.is_dictionary(stored)):
         if any(isinstance(value, str) for value in values.unique()):
             raise _NoNumbersError
-        raise _categories(name, label)
+        raise _NoNumbersError("categories")
     if kind in _NUMBERS:
         single = values.dtype == np.float32
         return np.asarray(values.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan))
@@ -155,22 +182,8 @@ def _of_pandas(values: Any, name: str, label: str) -> NDArray[np.floating]:
         raise _NoNumbersError
     objects = np.asarray(values, dtype=object)
     if any(isinstance(value, list | tuple | np.ndarray) for value in objects):
-        raise _lists(name, label)
+        raise _NoNumbersError("lists")
     return _of_objects(objects)
-
-
-def _categories(name: str, label: str) -> InputError:
-    return InputError(
-        f"{name} must hold numbers only, got categories in column {label!r}; use a column of 0 and 1 for each of them, "
-        "or cast it if its numbers measure something."
-    )
-
-
-def _lists(name: str, label: str) -> InputError:
-    return InputError(
-        f"{name} must hold one number per row and column, got lists in column {label!r}; give the matrix of them, or "
-        "a column for each of their numbers."
-    )
 
 
 def _is_number(value: Any) -> bool:
@@ -226,14 +239,15 @@ def _of_array(X: Any, name: str) -> NDArray[Any]:
 
 
 def _refused(X: Any, array: NDArray[Any], name: str) -> Exception:
-    """Builds the error; NumPy turns numbers next to a text into texts, so the text's column must be found first."""
-    columns = [index for index, column in enumerate(array.T) if not _can_be_floats(column)]
-    columns += [index for index, column in enumerate(array.T) if not all(map(_is_number, column))]
-    refusal = f"{name} must hold numbers only, got others in {column_name(X, columns[0])}"
-    if not all(isinstance(value, str | bytes) or _is_number(value) for value in array[:, columns[0]]):
+    """Builds the error; NumPy turns numbers next to a text into texts, so columns that are no numbers come first."""
+    columns = [index for index, column in enumerate(array.T) if not all(map(_is_number, column))]
+    if array.dtype.kind in "SU":
+        columns = [index for index in columns if not _can_be_floats(array[:, index])] or columns
+    refusal = f"{name} must hold numbers only, got others in {column_names(X, columns)}"
+    if not all(isinstance(value, str | bytes) or _is_number(value) for value in array[:, columns].flat):
         # scikit-learn's tests expect these words.
         return TypeError(f"{refusal}; argument must be a string or a real number.")
-    return InputError(f"{refusal}; convert or drop that column.")
+    return InputError(f"{refusal}; convert or drop {'them' if len(columns) > 1 else 'that column'}.")
 
 
 def _can_be_floats(column: NDArray[Any]) -> bool:

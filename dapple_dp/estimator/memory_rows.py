@@ -12,8 +12,8 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from dapple_dp.estimator.matrices import column_name, in_memory, is_table, matrix_of
-from dapple_dp.schemas.errors import InputError
+from dapple_dp.estimator.matrices import column_names, in_memory, is_table, matrix_of
+from dapple_dp.schemas.errors import InputError, few
 
 POINT = "point"
 """Column of all features together, if they have no names."""
@@ -59,12 +59,13 @@ def checked_points(
         column = made_name(int(index)) if names is None else str(names[index])
         finite[index] = column in may_miss and not np.isinf(points[:, index]).any()
     if not finite.all():
-        first = int(np.argmin(finite))
-        label = first if names is None else str(names[first])
+        odd = np.flatnonzero(~finite).tolist()
         remedy = "drop such rows, or fill them in"
-        if can_fill and not np.isinf(points[:, first]).any():
-            remedy = f"drop such rows, or give a public number for missing values: missing={{{label!r}: NUMBER}}"
-        raise InputError(f"{name} must be finite, got NaN or infinity in {column_name(rows, first)}; {remedy}.")
+        if can_fill and not np.isinf(points[:, odd]).any():
+            label = odd[0] if names is None else str(names[odd[0]])
+            each = f"a public number for missing values{' of each' * (len(odd) > 1)}"
+            remedy = f"drop such rows, or give {each}: missing={{{label!r}: NUMBER{', ...' * (len(odd) > 1)}}}"
+        raise InputError(f"{name} must be finite, got NaN or infinity in {column_names(rows, odd)}; {remedy}.")
     return points
 
 
@@ -99,7 +100,7 @@ def matched_server(
     others = [str(name) for name in (*names, *server_names) if (name in names) != (name in server_names)]
     if others:
         raise InputError(
-            f"server_data must have the columns of X, got {others[0]!r} in only one of them; rename or drop columns."
+            f"server_data must have the columns of X, got {few(others)} in only one of them; rename or drop columns."
         )
     return server[:, [list(server_names).index(name) for name in names]]
 

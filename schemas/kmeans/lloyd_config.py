@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from dapple_dp.schemas.choices import Algorithm, Auto, ClippingRule, LloydStart
 from dapple_dp.schemas.core.plan import Allocation
-from dapple_dp.schemas.errors import ConfigError
+from dapple_dp.schemas.errors import ConfigError, few
 from dapple_dp.schemas.kmeans.any_fit import AnyFit
 from dapple_dp.schemas.kmeans.sections.clipping_config import CLIPPING_NORMS
 from dapple_dp.schemas.settings import rejection
@@ -106,10 +106,12 @@ class DPLloydConfig(Section):
             )
         pairs = cast(tuple[Interval, ...], self.domain)
         given = self.domain if isinstance(self.domain, dict) else dict(zip(features, pairs, strict=False))
-        missing = next((name for name in features if name not in given), None)
-        unknown = next((name for name in given if name not in features), None)
-        if missing is not None or unknown is not None or len(self.domain) != len(features):
-            got = f"none for {missing!r}" if missing is not None else f"one for {unknown!r}"
+        missing = [name for name in features if name not in given]
+        unknown = [name for name in given if name not in features]
+        if missing or unknown or len(self.domain) != len(features):
+            got = " and ".join(
+                f"{each} for {few(names)}" for each, names in (("none", missing), ("one", unknown)) if names
+            )
             got = got if isinstance(self.domain, dict) else f"{len(self.domain)} for {len(features)} columns"
             by_name = "use the names of data.features, exactly as written"
             remedy = by_name if isinstance(self.domain, dict) else "give one for each column, in their order"

@@ -104,7 +104,7 @@ def test_server_columns_are_matched_by_name(monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "server", "rule"),
     [
-        (people(), named(matrix(), "age", "salary"), "columns of X, got 'hours' in only one of them"),
+        (people(), named(matrix(), "age", "salary"), "columns of X, got 'hours', 'salary' in only one of them"),
         (people(), people().append_column("extra", [np.ones(600)]), "columns of X, got 'extra' in only one of them"),
         (people(), people().select(["age"]), "columns of X, got 'hours' in only one of them"),
         (people(), matrix(seed=1), "column names if X has them, and none otherwise, got names in X and none"),
@@ -141,6 +141,7 @@ def test_the_scaler_that_learns_nothing_leads_a_pipeline(asked):
     ("bounds", "rule"),
     [
         ({"age": (0, 1)}, "got 'hours' in only one of them"),
+        ({"salary": (0, 1)}, "got 'age', 'hours', 'salary' in only one of them"),
         (DOMAIN | {"salary": (0, 1)}, "got 'salary' in only one of them"),
         ([(0, 1)] * 3, "one for each of the 2 columns"),
         ((1, 0), "clearly below"),

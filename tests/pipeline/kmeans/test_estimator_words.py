@@ -156,6 +156,31 @@ def test_a_column_with_nan_is_named_and_not_quoted(rows, where):
 
 
 @pytest.mark.parametrize(
+    ("rows", "where", "fills"),
+    [
+        (pa.table({"age": BROKEN, "income": BROKEN}), "columns 'age', 'income'", "missing={'age': NUMBER, ...}"),
+        (
+            pa.table({f"v{place}": BROKEN for place in range(7)}),
+            "columns 'v0', 'v1', 'v2', 'v3', 'v4' and 2 more",
+            "of each: missing={'v0': NUMBER, ...}",
+        ),
+        (np.column_stack([BROKEN, ROWS, BROKEN]), "columns 0, 3, counted from 0", "missing={0: NUMBER, ...}"),
+        (
+            pa.table({"a": BROKEN, "b": np.where(BROKEN == SECRET, SECRET, np.inf)}),
+            "columns 'a', 'b'",
+            "or fill them in",
+        ),
+    ],
+)
+def test_all_columns_with_nan_are_named_at_once(rows, where, fills):
+    with pytest.raises(InputError, match=f"X must be finite, got NaN or infinity in {re.escape(where)};") as error:
+        model().fit(rows)
+    assert fills in str(error.value)
+    assert str(SECRET) not in str(error.value)
+    assert "200" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("rows", "column"), [(pa.table({"income": BROKEN}), "'income'"), (np.column_stack([ROWS, BROKEN]), "2")]
 )
 def test_who_has_nan_is_told_how_to_keep_such_rows(rows, column):

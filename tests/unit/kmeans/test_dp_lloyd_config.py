@@ -66,7 +66,8 @@ PAIR = "dp_lloyd.domain must be two finite numbers, the smaller one first and cl
 WRONG_BOUNDS = [
     (job({"domain": {"a": [17, 90]}}), BY_COLUMN + "none for 'b'; use the names of data.features, exactly as written."),
     (job({"domain": {"a": [0, 1], "b": [0, 1], "c": [0, 1]}}), BY_COLUMN + "one for 'c'"),
-    (job({"domain": {"a": [0, 1], "A": [0, 1]}}), BY_COLUMN + "none for 'b'"),
+    (job({"domain": {"a": [0, 1], "A": [0, 1]}}), BY_COLUMN + "none for 'b' and one for 'A'; use"),
+    (job({"domain": {"A": [0, 1], "B": [0, 1]}}), BY_COLUMN + "none for 'a', 'b' and one for 'A', 'B'; use"),
     (job({"domain": {"a": [0, 1], "b": [0, 1], "A": [0, 2]}}), BY_COLUMN + "one for 'A'"),
     (
         job({"domain": {"caf\u00e9": [0, 1], "cafe\u0301": [0, 2]}}, data__features=["caf\u00e9", "b"]),
