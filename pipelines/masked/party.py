@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dapple_dp.pipelines.jobs.forewarnings import plural
@@ -17,7 +18,7 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
 from dapple_dp.schemas.masked.config import COLLECTOR, AggregateConfig, party_line, validated_aggregate
 from dapple_dp.schemas.settings import yaml_text
-from dapple_dp.transforms.files.stores import STORE
+from dapple_dp.transforms.files.stores import STORE, is_local
 from dapple_dp.transforms.masked.exchange_files import Exchange
 from dapple_dp.transforms.masked.party_state import PartyState
 from dapple_dp.transforms.masked.signing import signing_parties
@@ -77,7 +78,8 @@ def check(files: Sequence[str]) -> str:
     """Compares the jobs of all parties, or shows one, before anything is sent; returns a summary to print.
 
     Raises:
-      ConfigError: if a job belongs to no party, or jobs differ in settings that they must share.
+      ConfigError: if a job belongs to no party, jobs differ in settings that they must share, or a private key that
+        is here is that of no listed party.
     """
     jobs = {path: _any_job(path) for path in files}
     clients = {path: job for path, job in jobs.items() if isinstance(job, FitConfig)}
@@ -100,7 +102,8 @@ def check(files: Sequence[str]) -> str:
     parties = next((job.parties for job in aggregators.values()), None) or next(
         (job.masked.parties for job in clients.values()), None
     )
-    return "".join([*lines, *_to_compare(parties or {}, next(iter(settings.values()), None))])
+    lines += _to_compare(parties or {}, next(iter(settings.values()), None))
+    return "".join([*lines, *_whose_keys(jobs.values())])
 
 
 def _all_differences(
@@ -132,6 +135,17 @@ def _to_compare(parties: Mapping[str, str], settings: Mapping[str, Any] | None) 
     width = max(map(len, parties), default=0)
     yield f"Words of the keys of {len(parties)} parties, each of which reads out its own by phone:\n"
     yield from (f"  {name:{width}}  {spoken_words(name, key)}\n" for name, key in parties.items())
+
+
+def _whose_keys(jobs: Iterable[FitConfig | AggregateConfig]) -> Iterator[str]:
+    """Yields whose private key each place holds, or that it isn't here, as for jobs of other parties."""
+    sections = [job if isinstance(job, AggregateConfig) else job.masked for job in jobs]
+    for place, parties in {each.identity_uri: each.parties for each in sections if each.identity_uri}.items():
+        if is_local(place) and os.access(place, os.R_OK):
+            found = signing_parties(parties, place)
+            yield f"identity_uri {place} holds the key of {found and found.own}.\n"
+        else:
+            yield f"identity_uri {place} is not here, so nobody has checked whose key it holds.\n"
 
 
 def _any_job(path: str) -> FitConfig | AggregateConfig:

@@ -265,9 +265,14 @@ def test_jobs_of_all_parties_are_compared_before_anything_is_sent(parties):
     assert {name for name, _ in words} == {"", *parties.names}
     alone = checked(parties, "east")
     assert alone.out.splitlines()[:1] == ["1 job of clients and collector can be used."]
-    assert alone.out.splitlines()[1:] == outcome.out.splitlines()[2:]
+    assert set(alone.out.splitlines()[1:]) <= set(outcome.out.splitlines()[2:])
+    assert set(outcome.out.splitlines()[2:]) - set(alone.out.splitlines()) == {
+        f"identity_uri {parties.folder / name / 'identity'} holds the key of {name}."
+        for name in parties.names
+        if name != "east"
+    }
     aggregators = checked(parties, AGGREGATOR)
-    assert aggregators.out.splitlines()[1:] == outcome.out.splitlines()[4:]
+    assert set(aggregators.out.splitlines()[1:]) <= set(outcome.out.splitlines()[4:])
     change(parties, AGGREGATOR, ledger="ledger.sqlite", name="homes", unit="record")
     assert "The aggregator charges data set homes in ledger.sqlite." in checked(parties, *parties.names[:-1]).out
     assert not list(pathlib.Path(parties.exchange).iterdir())
@@ -324,6 +329,27 @@ def test_a_key_of_another_list_is_found(parties):
     assert "ask that party for its line and its six words." in outcome.err
     change(parties, AGGREGATOR, parties=keys | {"west": "ab" * 32})
     assert "parties.west" in checked(parties, *parties.names).err
+
+
+def test_a_key_that_is_nobodys_is_found_before_the_run(parties):
+    """A key elsewhere, as of another party, is said to be so; one place of many jobs is told once."""
+    key = parties.folder / "east" / "identity"
+    key.rename(key.with_name("moved"))
+    outcome = checked(parties, *parties.names)
+    assert outcome.code == 0, outcome.err
+    assert f"identity_uri {key} is not here, so nobody has checked whose key it holds.\n" in outcome.out
+    assert "holds the key of north.\n" in outcome.out
+    key.write_bytes((parties.folder / "south" / "identity").read_bytes())
+    key.chmod(0o600)
+    assert f"identity_uri {key} holds the key of south.\n" in checked(parties, "east").out
+    change(parties, AGGREGATOR, identity_uri=str(key))
+    assert checked(parties, "east", AGGREGATOR).out.count(" holds the key of ") == 1
+    key.write_bytes(bytes(range(32)))
+    for names in (["east"], ["north", "east"]):
+        outcome = checked(parties, *names)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "identity_uri must hold the key that parties give for one of them, got that of nobody" in outcome.err
+        assert "Traceback" not in outcome.err
 
 
 def test_places_may_differ_and_files_of_parties_are_asked_for(parties):
