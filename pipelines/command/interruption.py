@@ -15,6 +15,8 @@ SENTENCE = (
     "interrupted; every file in the output folder is complete or absent. Run the same command with the --run_id of "
     "this run to resume it or start it over."
 )
+GO_ON = "interrupted; every file that was written is complete. Run the same command again to go on."
+"""Sentence for commands without --run_id, as of a party that waits for others."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 5.0
 """Seconds that a runner's threads get to finish."""

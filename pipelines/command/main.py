@@ -18,7 +18,7 @@ from click.shell_completion import get_completion_class, shell_complete
 
 from dapple_dp.pipelines.command.early import refuse_early, refuse_settings
 from dapple_dp.pipelines.command.help_pages import Overview, job_page
-from dapple_dp.pipelines.command.interruption import INTERRUPTED, SENTENCE, interruptible
+from dapple_dp.pipelines.command.interruption import GO_ON, INTERRUPTED, SENTENCE, interruptible
 from dapple_dp.pipelines.command.signal_flags import Signals, signal_flags
 from dapple_dp.pipelines.command.words import GROUPS, PARTY, TOOLS, WORDS, spelled
 from dapple_dp.pipelines.run.failures import describe_unexpected
@@ -81,10 +81,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             with interruptible() as interruption:
                 code, sentence = 0, ""
                 cause: Exception | None = None
+                job = next((WORDS[word] for word in words[:2] if word in WORDS), None)
+                stopped = SENTENCE if job is not None and "--run_id" in job.flags else GO_ON
                 try:
                     summary = _summary(words)
                 except KeyboardInterrupt:
-                    code, sentence = INTERRUPTED, SENTENCE
+                    code, sentence = INTERRUPTED, stopped
                 except DappleError as error:
                     code, sentence, cause = error.exit_code, str(error), error
                 except Exception as error:  # noqa: BLE001 - type and place only, the message may hold a value
@@ -96,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     sys.stdout.write("" if summary is None else json.dumps(summary) + "\n")
                     sys.stdout.flush()
                 if code:
-                    code, sentence = (INTERRUPTED, SENTENCE) if interruption.asked else (code, sentence)
+                    code, sentence = (INTERRUPTED, stopped) if interruption.asked else (code, sentence)
                     _fail(sentence, code, cause if verbose else None)
             EXPORTS.ended(code)
         return code

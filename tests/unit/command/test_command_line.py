@@ -292,6 +292,20 @@ def test_an_interruption_is_reported_as_one_whatever_libraries_make_of_it(capsys
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("words", ["masked party", "masked party check", "masked upload", "stream", "init", "verify"])
+def test_who_has_no_run_id_is_not_asked_for_it_after_an_interruption(capsys, monkeypatch, words):
+    def job():
+        raise KeyboardInterrupt
+
+    interrupted_job(monkeypatch, job)
+    code, out, said = answer(capsys, *words.split())
+    assert (code, out) == (130, "")
+    assert said.endswith(f"dapple: {interruption.GO_ON}\n")
+    assert "Run the same command again" in said
+    assert "--run_id" not in said
+    assert "--run_id" in answer(capsys, "masked", "unmask")[2]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_was_switched_off_stays_so(capsys, monkeypatch, number):
     """Signals are switched off by nohup, and by a shell for what it runs in the background."""
