@@ -38,6 +38,7 @@ _CUT = "positions of n and beyond are cut off, and nothing else is drawn of thei
 _CLIPPED = "the same number: the larger of the lower limit and the number, and no more than the upper limit"
 _WHOLE_COUNTS = "no client's fractions have a norm above one, so bounds of one and more shorten none"
 _LOWEST = "every code is above it, since codes lie between -2**53 and 2**53"
+_ALL_CLUSTERS = "every row is of one of the clusters, so none of them is filtered"
 _STACKED = "np.maximum(np.sqrt(lattice.squared_norms(sums)) * stretch[0]"
 _STATISTICS = "transforms/core/statistics"
 _NEAREST = "transforms/numerics/statistics/nearest.py"
@@ -169,6 +170,11 @@ for _where, *_checked in (
 ):
     _before, _after = (f"lattice.check_bounds({', '.join(each)})" for each in (_checked, reversed(_checked)))
     EQUIVALENT[f"{_STATISTICS}/clients.py:{_where}: {_before} => {_after}"] = _EITHER_FIRST
+
+_FILTERED = "public_partitions_already_filtered="
+EQUIVALENT[
+    f"transforms/profile/pipeline_dp_noise.py:AddPipelineDPNoise._percentiles: {_FILTERED}True => {_FILTERED}False"
+] = _ALL_CLUSTERS
 
 _EQUAL = "rows and clients state the same number, as test_constants pins, so the largest of them is the least"
 for _bound in ("OUTER", "SUM", "RELATIVE", "DIRECTION", "COUNT", "QUALITY"):

@@ -2,6 +2,7 @@
 
 import math
 
+import apache_beam as beam
 import pipeline_dp
 import pytest
 from pipeline_dp.aggregate_params import MechanismType
@@ -10,7 +11,7 @@ from dapple_dp.schemas.core.plan import PrivacyUnit
 from dapple_dp.schemas.errors import ConfigError, UnsupportedEventError
 from dapple_dp.schemas.profile.plan import UNITS_PER_HALF_RANGE
 from dapple_dp.transforms.profile.accounting import calibrate, statement
-from dapple_dp.transforms.profile.pipeline_dp_noise import PlannedBudget
+from dapple_dp.transforms.profile.pipeline_dp_noise import AddPipelineDPNoise, PlannedBudget
 from tests.scenes.profiles import composed, config
 
 
@@ -95,3 +96,15 @@ def test_a_mechanism_is_handed_out_once():
     with pytest.raises(UnsupportedEventError, match="must be the one that was accounted for"):
         budget.request_budget(MechanismType.GAUSSIAN)
     assert isinstance(budget, pipeline_dp.BudgetAccountant)
+
+
+@pytest.mark.parametrize(("unit", "n_rows"), [("record", 1), ("client", 4)])
+@pytest.mark.parametrize(("epsilon", "law"), [(4.0, "GAUSSIAN"), (0.05, "LAPLACE")])
+def test_trees_have_the_bounds_and_the_law_that_were_accounted_for(unit, n_rows, epsilon, law, monkeypatch):
+    asked = []
+    monkeypatch.setattr(pipeline_dp.DPEngine, "aggregate", lambda _, rows, params, *__: asked.append(params) or rows)
+    plan, rows = calibrate(config(unit, epsilon=epsilon), 3), beam.Pipeline() | beam.Create([])
+    assert len(list(AddPipelineDPNoise(plan=plan)._percentiles({"profile/percentiles/age": rows}))) == 1
+    (params,) = asked
+    assert (params.max_partitions_contributed, params.max_contributions_per_partition) == (1, n_rows)
+    assert params.noise_kind.name == plan.event("profile/percentiles/age").law.name == law
