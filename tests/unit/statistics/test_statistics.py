@@ -25,6 +25,12 @@ def test_outer_product_by_hand():
     np.testing.assert_array_equal(rows.outer_product(ClientBlock(points), frame(2), 1.0, relative=False), expected)
 
 
+def test_rows_or_clients_are_counted():
+    three = block(np.zeros((7, 2)), [1, 4, 2])
+    np.testing.assert_array_equal(rows.count(three), [7 * UNIT])
+    np.testing.assert_array_equal(clients.count(three), [3 * UNIT])
+
+
 def test_histogram_by_hand():
     assigner = Assigner(np.array([[0.0], [float(UNIT)]]), Projection.from_basis(np.array([[1.0], [0.0]])))
     points = np.array([[0.1, 0.9], [0.6, 0.0], [0.7, 0.1]])
