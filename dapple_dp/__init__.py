@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = _version()
     elif name in _HOME_OF:
-        from dapple_dp.quiet_imports import uncollected, without_gaps
+        from dapple_dp.schemas.quiet_imports import uncollected, without_gaps
 
         try:
             with without_gaps(), uncollected():

@@ -17,12 +17,12 @@ from dapple_dp.pipelines.kmeans.report import report_warnings
 from dapple_dp.pipelines.ledger.spending import Remaining, left_words
 from dapple_dp.pipelines.page.stamp import RunStamp
 from dapple_dp.pipelines.run.folder import REPORT_FILE, new_run_id
-from dapple_dp.quiet_imports import import_libraries
 from dapple_dp.schemas.core.unit import UNITS
 from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.kmeans.model import ClusterModel
 from dapple_dp.schemas.privacy.statement import PrivacyStatement
+from dapple_dp.schemas.quiet_imports import import_libraries
 from dapple_dp.schemas.tables.encoder import Encoder
 from dapple_dp.transforms.rounds.memory_rows import Columns, PublicRows
 

@@ -55,7 +55,7 @@ LIMITS = {
 """Calls that wait. One that sleeps waits as long as the loop around it."""
 _FILES = "its threads read files: a library of a store limits each request, a disk answers or the system says why not"
 REASONS = {
-    ("dapple_dp/quiet_imports.py", "_ALONE.acquire"): "blocks nobody",
+    ("schemas/quiet_imports.py", "_ALONE.acquire"): "blocks nobody",
     ("pipelines/run/on_flink.py", "time.sleep"): "the loop has an end",
     ("pipelines/kmeans/plan/file_digests.py", "concurrent.futures.ThreadPoolExecutor"): _FILES,
     ("pipelines/kmeans/plan/file_digests.py", "found.result"): _FILES,

@@ -230,7 +230,7 @@ def test_the_first_fit_of_a_process_says_nothing_of_beam():
 def test_handlers_of_the_program_stay_and_hear_the_rest():
     code = (
         "import logging, sys; logging.basicConfig(stream=sys.stdout, format='mine %(message)s')\n"
-        "from dapple_dp import quiet_imports\n"
+        "from dapple_dp.schemas import quiet_imports\n"
         "with quiet_imports.without_gaps():\n"
         "    logging.warning('apitools not found, and so on')\n"
         "    logging.warning('something else')\n"
