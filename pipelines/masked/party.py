@@ -18,13 +18,13 @@ from dapple_dp.schemas.errors import ConfigError
 from dapple_dp.schemas.kmeans.fit_config import FitConfig, load_config
 from dapple_dp.schemas.masked.config import COLLECTOR, AggregateConfig, party_line, validated_aggregate
 from dapple_dp.schemas.settings import yaml_text
-from dapple_dp.transforms.files.stores import STORE, is_local
+from dapple_dp.transforms.files.stores import is_local
 from dapple_dp.transforms.masked.exchange_files import Exchange
 from dapple_dp.transforms.masked.party_state import PartyState
 from dapple_dp.transforms.masked.signing import signing_parties
 from dapple_dp.transforms.masked.spoken_words import spoken_words
 from dapple_dp.transforms.numerics.masked.public_keys import KEY_BYTES, public_part
-from dapple_dp.transforms.privacy.key_files import create_key, read_key
+from dapple_dp.transforms.privacy.key_files import create_key, make_key, read_key
 
 _LONGEST_VALUE = 60
 _ADVICE = {
@@ -55,8 +55,8 @@ def enroll(config: str, client: str) -> str:
     check_job(settings, client)
     signing_parties(settings.masked.parties, settings.masked.identity_uri, client or COLLECTOR)
     masked, secret = settings.masked, str(settings.masked.secret_uri)
-    if masked.scheme is MaskScheme.PAIRWISE and not STORE.exists(secret):
-        create_key(secret, "masked.secret_uri")
+    if masked.scheme is MaskScheme.PAIRWISE:
+        make_key(secret, "masked.secret_uri")
     return PartyState.enroll(str(masked.state_uri), secret, client).folder + "\n"
 
 

@@ -131,7 +131,8 @@ class SweepFolder:
 
     def _parts(self) -> list[str]:
         folder = self._path(PARTS)
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        return [os.path.join(folder, name) for name in names if name.endswith(".parquet")]
 
     def done(self) -> pa.Table:
         """Reads the finished cells."""

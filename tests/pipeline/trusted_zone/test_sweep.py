@@ -234,6 +234,14 @@ def test_a_folder_of_something_else_is_refused(small, tmp_path, content):
     assert len(list((tmp_path / "out").iterdir())) == 1
 
 
+def test_an_empty_folder_becomes_the_output(small, tmp_path):
+    (tmp_path / "out").mkdir()
+    folder = sweep.SweepFolder(str(tmp_path / "out"), sweep_config(small[1]))
+    folder.open()
+    folder.release()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"parts", "sweep.json"}
+
+
 def test_a_file_and_a_remote_folder_are_refused(small, tmp_path):
     (tmp_path / "out").write_text("mine")
     assert sweeps.run(small[1], tmp_path).lines[-1].startswith("dapple: --output must be a new folder or one of the")
