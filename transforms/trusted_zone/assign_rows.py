@@ -21,6 +21,7 @@ from dapple_dp.schemas.tables.contract import TableContract
 from dapple_dp.schemas.tables.shard import EMPTY_SHARD, ShardRef
 from dapple_dp.schemas.trusted_zone.job_configs import CLUSTER, FILE, ROW
 from dapple_dp.schemas.trusted_zone.metrics import NOT_PRIVATE_METADATA
+from dapple_dp.transforms.files import new_file
 from dapple_dp.transforms.files.file_bytes import WrittenFile, write_bytes, write_listing
 from dapple_dp.transforms.files.private_sink import PrivateSink
 from dapple_dp.transforms.files.stores import is_local, join
@@ -100,7 +101,7 @@ def _write_whole(path: str, content: bytes) -> None:
     target = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
     try:
         write_bytes(target, content)
-        os.replace(target, path)
+        new_file.rename(target, path)
     except BaseException:
         if os.path.exists(target):
             os.unlink(target)
