@@ -54,7 +54,7 @@ def name_of(module):
 KEYS = ("dapple_dp.transforms.core.keys", "dapple_dp.transforms.privacy.key_files")
 READERS = {
     "dapple_dp.pipelines.run.run_keys": {"*"},
-    "dapple_dp.pipelines.run.round_driver": {"create_key", "read_key"},
+    "dapple_dp.pipelines.run.round_driver": {"make_key", "read_key"},
     "dapple_dp.pipelines.kmeans.account": {"kept_key", "key_digest"},
     "dapple_dp.pipelines.kmeans.fit_rounds": {"key_digest"},
     "dapple_dp.pipelines.kmeans.free_run": {"create_key", "delete_key"},
@@ -73,7 +73,7 @@ READERS = {
     "dapple_dp.pipelines.masked.clients_role": {"read_key"},
     "dapple_dp.pipelines.masked.aggregate": {"read_key"},
     "dapple_dp.pipelines.masked.unmask": {"read_key"},
-    "dapple_dp.pipelines.masked.party": {"create_key", "read_key"},
+    "dapple_dp.pipelines.masked.party": {"create_key", "make_key", "read_key"},
     "dapple_dp.transforms.masked.party_state": {"is_made", "key_digest", "make_key"},
     "dapple_dp.transforms.masked.sealing": {"read_key"},
     "dapple_dp.transforms.masked.signing": {"read_key"},
