@@ -101,8 +101,13 @@ def test_a_mechanism_is_handed_out_once():
 @pytest.mark.parametrize(("unit", "n_rows"), [("record", 1), ("client", 4)])
 @pytest.mark.parametrize(("epsilon", "law"), [(4.0, "GAUSSIAN"), (0.05, "LAPLACE")])
 def test_trees_have_the_bounds_and_the_law_that_were_accounted_for(unit, n_rows, epsilon, law, monkeypatch):
-    asked = []
-    monkeypatch.setattr(pipeline_dp.DPEngine, "aggregate", lambda _, rows, params, *__: asked.append(params) or rows)
+    asked, aggregate = [], pipeline_dp.DPEngine.aggregate
+
+    def watched(engine, rows, params, *rest):
+        asked.append(params)
+        return aggregate(engine, rows, params, *rest)
+
+    monkeypatch.setattr(pipeline_dp.DPEngine, "aggregate", watched)
     plan, rows = calibrate(config(unit, epsilon=epsilon), 3), beam.Pipeline() | beam.Create([])
     assert len(list(AddPipelineDPNoise(plan=plan)._percentiles({"profile/percentiles/age": rows}))) == 1
     (params,) = asked
