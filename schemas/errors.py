@@ -6,10 +6,9 @@ exactly one string, so that a runner can pickle it and raise it again in another
 
 import importlib.metadata
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 DISTRIBUTION = "dapple-dp"
-_MOST_NAMED = 5
 
 
 def what_installs(extra: str) -> str:
@@ -37,10 +36,10 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def few(names: Sequence[object]) -> str:
+def few(names: Sequence[object], most: int = 5, written: Callable[[object], str] = repr) -> str:
     """Joins names in a message: the first few, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(map(repr, names[:_MOST_NAMED])) + more
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(written, names[:most])) + more
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

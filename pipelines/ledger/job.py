@@ -17,7 +17,7 @@ from dapple_dp.pipelines.ledger.remaining import balance
 from dapple_dp.pipelines.ledger.store import CLIENT_LISTS, Ledger, charges_of, check_total, limits_of
 from dapple_dp.pipelines.run.folder import MANIFEST
 from dapple_dp.schemas.core.plan import Mechanism, PrivacyUnit
-from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, one_line
+from dapple_dp.schemas.errors import ConfigError, LedgerRefusedError, few, one_line
 from dapple_dp.schemas.privacy.charge import Charge, Limit
 from dapple_dp.schemas.privacy.ledger_entry import COLUMNS, LedgerEntry, RunStatus, check_open, moved_to, run_states
 from dapple_dp.schemas.privacy.ledger_place import is_on_server
@@ -109,7 +109,8 @@ def _copy(book: Ledger, other: Ledger) -> dict[str, Any]:
     entries = book.copy_to(other)
     lists = "the folder that `state` names" if book.folder is None else f"{book.folder}{CLIENT_LISTS}"
     waiting = [run for run, status in run_states(entries).items() if status.word == "reserved"]
-    begun = f"Charged and not complete: {_named(waiting)}. Resume them with the new ledger.\n" if waiting else ""
+    named = few(waiting, _MOST_NAMED, str)
+    begun = f"Charged and not complete: {named}. Resume them with the new ledger.\n" if waiting else ""
     sys.stdout.write(
         f"{len(entries)} entries of {book.path} are in {other.path}, with the same digests.\n"
         f"{book.path} is closed and takes no more charges. Name {other.path} in all jobs.\n{begun}"
@@ -150,19 +151,13 @@ def _show(book: Ledger) -> dict[str, Any]:
     return {"datasets": datasets, "runs": runs} | ({} if to is None else {"moved": to})
 
 
-def _named(runs: Sequence[str]) -> str:
-    """Joins the ids of runs; shortened if there are many."""
-    more = f" and {len(runs) - _MOST_NAMED:,} more" if len(runs) > _MOST_NAMED else ""
-    return ", ".join(runs[:_MOST_NAMED]) + more
-
-
 def _notice(wrong: Mapping[str, Sequence[str]]) -> str:
     """Lists wrong statements in outputs of earlier versions, a line each; epsilon and delta are not affected."""
     runs: dict[str, list[str]] = {}
     for run_id, statements in wrong.items():
         for statement in statements:
             runs.setdefault(statement, []).append(run_id)
-    lines = [f"  {each} ({_named(found)})\n" for each, found in runs.items()]
+    lines = [f"  {each} ({few(found, _MOST_NAMED, str)})\n" for each, found in runs.items()]
     return "".join(("Wrong in outputs of earlier versions; see CHANGELOG.md:\n", *lines)) if lines else ""
 
 

@@ -39,6 +39,8 @@ from dapple_dp.transforms.masked.signing import signing_parties
 _LOGGER = logging.getLogger(__name__)
 _OPEN = "open"
 _AWAY = "an answer from the store"
+_STORE = (-1, "store")
+"""Step of a party that waits for a store."""
 _FIRST_PAUSE = 0.25
 """Seconds before the second look for something; each further pause is twice as long, up to `Patience.poll`."""
 PARTY = "party"
@@ -331,10 +333,10 @@ def _take_turns(seat: Seat, own: str, play: Callable[[Turn], Summary], end: Call
             if not is_away(error):
                 raise
             # Repeat the turn: an interrupted job resumes.
-            turn, tried = Turn((-1, "store"), _AWAY), None
+            turn, tried = Turn(_STORE, _AWAY), None
             waited += time.monotonic() - began
         if said != turn.step:
-            if (-1, "store") not in (said, turn.step):  # A store may come and go with each look.
+            if _STORE not in (said, turn.step):  # A store may come and go with each look.
                 pause = 0.0
             said = turn.step
             _LOGGER.info("%s waits for %s", own, turn.waits)

@@ -20,7 +20,7 @@ from dapple_dp.schemas.settings.run_manifest import RELEASED_FILES
 from dapple_dp.transforms.core import known_objects
 from dapple_dp.transforms.files import new_file, untrusted
 from dapple_dp.transforms.files.claims import Claim, UnderWayError, is_locked, locked
-from dapple_dp.transforms.files.file_bytes import read_bytes, remove_files, write_bytes
+from dapple_dp.transforms.files.file_bytes import put_whole, read_bytes, remove_files, write_bytes
 from dapple_dp.transforms.files.stores import STORE, is_local, join
 from dapple_dp.transforms.tables.staging_names import copy_folder, parsed, staging_folder
 
@@ -176,7 +176,7 @@ class RunFolder:
         path = self.path(VERSIONS_FILE)
         if not STORE.exists(path):
             content = json.dumps(with_number({"versions": self._began})).encode()
-            (new_file.put_in_place if self._local else write_bytes)(path, content)
+            put_whole(path, content)
         rule = f"{path} must be the file that the interrupted run wrote"
         refusal = Refusal(kind=ConfigError, rule=rule, remedy="start over with another --run_id")
         self._began = untrusted.read_json(path, _Began, refusal).versions
@@ -273,10 +273,7 @@ class RunFolder:
         whole = with_number(manifest | self._warnings | other | {"files": self._published})
         whole["manifest_digest"] = manifest_digest(whole)
         content = json.dumps(whole, indent=2, sort_keys=True).encode()
-        if self._local:
-            new_file.put_in_place(self.path(MANIFEST), content, 0o666)  # A resumed run takes it for whole.
-        else:
-            write_bytes(self.path(MANIFEST), content)
+        put_whole(self.path(MANIFEST), content, 0o666)  # A resumed run takes it for whole.
         return hashlib.sha256(content).hexdigest()
 
     def _check_claim(self) -> None:

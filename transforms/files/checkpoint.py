@@ -20,7 +20,7 @@ from dapple_dp.schemas.settings.format_number import with_number
 from dapple_dp.schemas.settings.json_schema import FILE_CONTENT, FileContent, OpenContent
 from dapple_dp.schemas.settings.refusal import Refusal
 from dapple_dp.transforms.files import new_file, stores, untrusted
-from dapple_dp.transforms.files.file_bytes import files_in, read_bytes, write_bytes
+from dapple_dp.transforms.files.file_bytes import files_in, put_whole, read_bytes
 from dapple_dp.transforms.files.formats.arrays_file import arrays_to_bytes
 from dapple_dp.transforms.files.stores import STORE, join
 
@@ -141,7 +141,7 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Makes a checkpoint the current one of the run; its arrays may already be at `arrays_path`."""
         name, content = _arrays_name(checkpoint.rounds), arrays_to_bytes(checkpoint.arrays)
-        _put(self._path(name), content)
+        put_whole(self._path(name), content)
         manifest = {
             "rounds": checkpoint.rounds,
             "binding": dataclasses.asdict(checkpoint.binding),
@@ -152,7 +152,7 @@ class CheckpointFolder:
         }
         before = self._manifest()
         text = json.dumps(with_number(manifest, FORMAT), indent=2, sort_keys=True, allow_nan=False)
-        _put(self._path(MANIFEST_FILE), text.encode())
+        put_whole(self._path(MANIFEST_FILE), text.encode())
         if before is not None and before.arrays.file != name:
             STORE.delete(self._path(before.arrays.file))
 
@@ -221,11 +221,6 @@ def is_arrays(name: str) -> bool:
     return name.startswith("round-") and name.endswith(".npz")
 
 
-def _put(path: str, content: bytes) -> None:
-    """Puts a file into place: on a disk by a flush and a rename, in an object store as one object."""
-    (new_file.put_in_place if stores.is_local(path) else write_bytes)(path, content)
-
-
 def write_arrays(arrays: dict, path: str) -> None:
     """Writes the result of rounds to a file of `CheckpointFolder.arrays_path`.
 
@@ -237,4 +232,4 @@ def write_arrays(arrays: dict, path: str) -> None:
             "Repeating an interrupted round gave different results; use a machine of the same type and the versions "
             f"that the run began with, or {_REMEDY}."
         )
-    _put(path, content)
+    put_whole(path, content)

@@ -25,6 +25,20 @@ def write_bytes(path: str, content: bytes) -> None:
     STORE.put(path, content)
 
 
+def put_whole(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Puts a file into place, or replaces one: on a disk by a flush and a rename, in an object store as one object.
+
+    Args:
+      path: durable on a local disk on return.
+      content: of the file.
+      mode: of a local file, by default for its owner only.
+    """
+    if is_local(path):
+        new_file.put_in_place(path, content, mode)
+    else:
+        STORE.put(path, content)
+
+
 def read_bytes(path: str) -> bytes:
     """Reads a whole file to be hashed or compared; files whose content is parsed are read by `untrusted`."""
     return STORE.get(path)

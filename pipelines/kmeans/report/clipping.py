@@ -9,6 +9,7 @@ from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from dapple_dp.pipelines.page.page import Badge, Level, Notice
 from dapple_dp.schemas.choices import ClippingRule
 from dapple_dp.schemas.core.release import Release
+from dapple_dp.schemas.errors import few
 from dapple_dp.schemas.kmeans.fit_config import FitConfig
 from dapple_dp.schemas.privacy.meaning import Role
 from dapple_dp.transforms.kmeans.protocols import protocol_of
@@ -137,7 +138,8 @@ def _of_nearly_all(clipped: list[str], empty: list[str], n_features: int) -> lis
     return [
         Notice(
             level=level,
-            text=f"Nearly all centers lie at an end of the range of {_listed(columns)}, within the noise: {words}.",
+            text=f"Nearly all centers lie at an end of the range of {few(columns, _MOST_NAMED, str)}, within the "
+            f"noise: {words}.",
             badge=Badge.RELEASED,
         )
         for level, columns, words in checks
@@ -157,12 +159,6 @@ def _of_single(found: list[tuple[int, str]]) -> list[Notice]:
         )
         for index, (number, words) in enumerate(found[:_MOST_NAMED])
     ]
-
-
-def _listed(columns: list[str]) -> str:
-    """Joins names; shortened if there are many."""
-    more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
-    return ", ".join(columns[:_MOST_NAMED]) + more
 
 
 def _share(view: FitView, clusters: NDArray[np.bool_], among: NDArray[np.bool_]) -> NDArray[np.float64]:

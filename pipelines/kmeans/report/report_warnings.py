@@ -15,6 +15,7 @@ from dapple_dp.pipelines.kmeans.report.fit_view import FitView
 from dapple_dp.pipelines.page.page import Badge, Facts, Level, Notice
 from dapple_dp.pipelines.run.failures import describe_unexpected
 from dapple_dp.schemas.choices import Algorithm, InvalidRows
+from dapple_dp.schemas.errors import few
 from dapple_dp.schemas.privacy.meaning import meaning_of
 from dapple_dp.transforms.kmeans.protocols import protocol_of
 from dapple_dp.transforms.rounds.protocol import ProtocolState
@@ -216,9 +217,7 @@ def _of_distances(view: FitView) -> Found:
 
 def _clusters(numbers: list[int]) -> str:
     """Names of clusters; shortened if there are many."""
-    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
-    more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
-    return f"Cluster{'s' if len(numbers) > 1 else ''} {named}{more}"
+    return f"Cluster{'s' if len(numbers) > 1 else ''} {few(numbers, _MOST_NAMED, str)}"
 
 
 def _of_noise(view: FitView) -> Found:
@@ -231,12 +230,10 @@ def _of_noise(view: FitView) -> Found:
     ]
     if not drowned:
         return []
-    named = ", ".join(drowned[:_MOST_NAMED])
-    more = f" and {len(drowned) - _MOST_NAMED} more" if len(drowned) > _MOST_NAMED else ""
     return [
         _warning(
-            f"Nothing in {named}{more} is above the noise, so it tells you nothing. Use more data, a larger epsilon or "
-            "fewer features.",
+            f"Nothing in {few(drowned, _MOST_NAMED, str)} is above the noise, so it tells you nothing. Use more data, "
+            "a larger epsilon or fewer features.",
             Badge.RELEASED,
         )
     ]

@@ -195,6 +195,38 @@ print(gc.isenabled())
     assert sorted(found.stdout.split()) == ["False", "True", "True", "True", "collected"]
 
 
+def test_the_collector_is_on_after_an_import_that_fails_and_after_fits_at_once():
+    script = """
+import gc, sys, threading
+import numpy as np
+import dapple_dp
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "apache_beam":
+            raise ModuleNotFoundError("No module named 'apache_beam'", name="apache_beam")
+
+def fit(seed):
+    rows = np.random.default_rng(seed).random((300, 2))
+    found.append(dapple_dp.DPKMeans(2, epsilon=4.0, delta=1e-6, domain=(0, 1)).fit(rows).cluster_centers_.shape)
+
+before, found = gc.get_threshold(), []
+sys.meta_path.insert(0, Without())
+try:
+    dapple_dp.assign
+except ModuleNotFoundError:
+    print(gc.isenabled())
+threads = [threading.Thread(target=fit, args=(seed,)) for seed in range(6)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(len(found), gc.isenabled(), gc.get_threshold() == before, gc.get_freeze_count())
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n6 True True 0\n"
+
+
 def test_a_size_says_how_much_of_a_client_it_counts(tmp_path):
     """A client all of whose rows are in one cluster counts with at most the bound, less if its sums are shortened."""
     estimator = model(unit="client", client_rows=10, clipping_norm="server_radius", epsilon=1e3)

@@ -133,6 +133,24 @@ def test_a_party_that_is_started_twice_has_one_message(parties):
     assert message.read_bytes() == sent
 
 
+@pytest.mark.parametrize("left", [None, b"", b"short"])
+def test_an_empty_secret_is_made_again_and_any_other_stays(parties, left):
+    """A power cut may leave the name without its content; a secret that was used is never replaced."""
+    secret = parties.folder / "north" / "second.secret"
+    places = {"masked__secret_uri": str(secret), "masked__state_uri": str(parties.folder / "north" / "second")}
+    change(parties, "north", masked__scheme="pairwise", **places)
+    if left is not None:
+        secret.write_bytes(left)
+        secret.chmod(0o600)
+    words = ["party", "enroll", "--config", str(job_of(parties, "north")), "--client", "north"]
+    outcome = lake.run_command(*words)
+    assert (outcome.code, len(secret.read_bytes())) == ((2, 5) if left else (0, 32)), outcome.err
+    if not left:
+        made = secret.read_bytes()
+        assert lake.run_command(*words).code == 2
+        assert secret.read_bytes() == made
+
+
 # --- Jobs that differ
 
 

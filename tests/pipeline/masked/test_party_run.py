@@ -1,5 +1,6 @@
 """`dapple masked party`: one command per party, which waits with a limit, takes its turns, and ends with a result."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from dapple_dp.pipelines.masked import party_run
-from dapple_dp.schemas.errors import ProtocolError
+from dapple_dp.schemas.errors import ProtocolError, StoreAwayError
 from dapple_dp.schemas.masked.config import AGGREGATOR, COLLECTOR
 from dapple_dp.transforms.masked.exchange_files import Exchange
 from tests.scenes import lake, object_store
@@ -221,6 +222,20 @@ def test_a_shared_folder_that_a_party_cannot_open_is_named_with_what_to_do(parti
     assert (outcome.code, f"no access to {place}, and" in outcome.err) == (2, True)
     with mock.patch.object(party_run.Seat, "look", side_effect=PermissionError(13, "denied", "/elsewhere")):
         assert called(parties, COLLECTOR).code == 1
+
+
+def test_a_store_that_comes_and_goes_is_polled_as_rarely_as_one_that_is_away(parties):
+    waited, look, turns = [], party_run.Seat.look, itertools.cycle([True, False])
+
+    def flapping(seat):
+        if next(turns):
+            raise StoreAwayError("The store doesn't answer; run it later.")
+        return look(seat)
+
+    patience = party_run.Patience(20.0, 4.0, 0.0, waited.append)
+    with mock.patch.object(party_run.Seat, "look", flapping), pytest.raises(party_run.AbsentError):
+        party_run.take_part(AGGREGATOR, parties.words(AGGREGATOR)[4:8], patience)
+    assert waited == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
 
 
 def test_too_few_messages_are_waited_for_and_are_not_lost(parties):

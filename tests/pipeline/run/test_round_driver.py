@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import stat
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -136,6 +137,22 @@ def test_a_run_killed_after_it_was_sealed_is_finished(tmp_path):
         assert round_driver.is_sealed(folder)
         assert round_driver.finish(folder)["run_id"] == "r"
     assert sorted(os.listdir(tmp_path / "out")) == ["run.json", "total.txt"]
+
+
+def test_an_empty_key_is_made_again_before_the_first_round_and_missed_after_it(tmp_path, monkeypatch):
+    """A power cut leaves it; after a round a new one would draw other noise for the same charge."""
+    folder = RunFolder(str(tmp_path / "out"), "r")
+    prepared_key(folder, b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(round_driver, "run_graph", mock.Mock(side_effect=RuntimeError("bad")))
+        with pytest.raises(RuntimeError, match="bad"):
+            toy_rounds.run(CONFIG, folder.output, "r")
+    key = pathlib.Path(folder.path("run.key"))
+    assert len(key.read_bytes()) == 32
+    key.write_bytes(b"")
+    with pytest.raises(ConfigError, match="must hold exactly 32 bytes, got 0"):
+        toy_rounds.run(CONFIG, folder.output, "r")
+    assert key.read_bytes() == b""
 
 
 def test_a_run_that_fails_in_its_first_chunk_keeps_its_key(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def test_the_latest_checkpoint_comes_back(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", ["_put", "flush", "replace"])
+@pytest.mark.parametrize("step", ["put_whole", "flush", "replace"])
 def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     folder = CheckpointFolder(str(tmp_path))
     folder.save(after(5))
@@ -42,7 +42,7 @@ def test_a_stop_at_any_step_leaves_the_older_one(tmp_path, monkeypatch, step):
     def stop(*_):
         raise KeyboardInterrupt
 
-    holder = {"_put": checkpoint, "flush": new_file, "replace": os}[step]
+    holder = {"put_whole": checkpoint, "flush": new_file, "replace": os}[step]
     monkeypatch.setattr(holder, step, stop)
     with pytest.raises(KeyboardInterrupt):
         folder.save(after(10))
@@ -72,6 +72,16 @@ def test_the_manifest_comes_after_the_arrays_are_on_the_disk(tmp_path, monkeypat
         "replace",
         f"flush {tmp_path.name}",
     ]
+
+
+def test_the_manifest_is_gone_for_good_before_anything_else_goes(tmp_path, monkeypatch):
+    """With the manifest but without its arrays, or without the key, a run could not go on."""
+    folder, done, unlink, fsync = CheckpointFolder(str(tmp_path)), [], os.unlink, os.fsync
+    folder.save(after(5))
+    monkeypatch.setattr(os, "unlink", lambda path: (done.append(os.path.basename(path)), unlink(path)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("flush"), fsync(descriptor)))
+    folder.clear()
+    assert done == ["checkpoint.json", "flush", "round-000005.npz"]
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(RunBinding)])

@@ -37,6 +37,7 @@ WRITERS = {
     "np.savez",
     "pq.write_table",
     "put_in_place",
+    "put_whole",
     "sqlite3.connect",
     "write",
     "write_bytes",
@@ -56,6 +57,7 @@ _REPORTS = "rows in the format of transforms/numerics/reports/FORMAT.md, whose p
 UNNUMBERED = {
     _CLAIM: ("transforms/files/claims.py:_made",),
     _HANDED: (
+        "transforms/files/file_bytes.py:put_whole",
         "transforms/files/file_bytes.py:write_bytes",
         "pipelines/kmeans/report/files.py:write_outputs",
         "transforms/files/new_file.py:_write",

@@ -58,6 +58,26 @@ def test_the_manifest_holds_the_digest_of_every_file(folder):
             assert hashlib.sha256(file.read()).hexdigest() == digest
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_manifest_is_whole_or_absent_and_as_readable_as_what_it_lists(folder, monkeypatch, umask):
+    """A run that resumes takes a manifest for whole."""
+    previous = os.umask(umask)
+    try:
+        folder.open()
+        folder.write_privacy({})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                folder.seal({})
+        assert not os.path.exists(folder.path(MANIFEST))
+        folder.seal({})
+    finally:
+        os.umask(previous)
+    assert os.stat(folder.path(MANIFEST)).st_mode == os.stat(folder.path("privacy.json")).st_mode
+    folder.keep_only(["privacy.json", MANIFEST])
+    assert sorted(os.listdir(folder.staging)) == ["privacy.json", MANIFEST]
+
+
 def test_an_empty_output_folder_may_be_used(folder):
     os.makedirs(folder.output)
     folder.check()
